@@ -3,12 +3,21 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/heaps.h"
 
 HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
 hak_empty_realloc hak_empty_realloc_does;
 
 uint8_t hak_fill_bits;
+size_t hak_oversize = SIZE_MAX;
+struct hakmem_heap *hak_oversize_heap;
+
+void *hak_totals_malloc_slow(size_t size) {
+  bool zeroed;
+  void *p = HAK_UNLIKELY(size >= hak_oversize) && !hak_tls.in_heap ? hak_heap_alloc(hak_oversize_heap, size, HAK_GRANULE, true, &zeroed) : NULL;
+  return p != NULL ? p : hak_malloc_slow(size);
+}
 
 #define NEW_BYTE 0xa5
 #define FREED_BYTE 0x5a

@@ -27,6 +27,11 @@ extern HAK_HIDDEN uint8_t hak_fill_bits;
 HAK_COLD void hak_fill_new(void *p, size_t from);
 HAK_COLD void hak_fill_freed(void *p);
 
+/* Requests of malloc from so many bytes on come from a heap of their own; SIZE_MAX: none do. Set once. */
+extern HAK_HIDDEN size_t hak_oversize;
+extern HAK_HIDDEN struct hakmem_heap *hak_oversize_heap;
+void *hak_totals_malloc_slow(size_t size);
+
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
 

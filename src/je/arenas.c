@@ -69,14 +69,17 @@ int hak_je_arena_make(unsigned *index) {
 }
 
 /* Of those that arenas.create made. */
-static hak_je_arena *made_locked(size_t index) { return index == 0 || index >= HAK_JE_ARENAS ? NULL : hak_je_arena_at(index); }
+static hak_je_arena *made_locked(size_t index) {
+  hak_je_arena *a = index == 0 || index >= HAK_JE_ARENAS ? NULL : hak_je_arena_at(index);
+  return a != NULL && a->heap == hak_oversize_heap ? NULL : a;
+}
 
 int hak_je_arena_reset(size_t index) {
   hak_lock_take(&hak_je_lock);
   hak_je_arena *a = made_locked(index);
   hakmem_heap *heap = a == NULL ? NULL : a->heap;
+  hakmem_heap_reset(heap); /* under the lock, as the end: no snapshot looks into it meanwhile, and no fork has half of it */
   hak_lock_drop(&hak_je_lock);
-  hakmem_heap_reset(heap);
   return heap == NULL ? EFAULT : 0;
 }
 
@@ -86,14 +89,13 @@ int hak_je_arena_destroy(size_t index) {
   bool can = a != NULL && hak_load_relaxed(&a->threads) == 0;
   hakmem_heap *heap = NULL;
   if (can) {
-    hak_je_refresh_locked();
     hak_je_figures_end_locked(index);
     heap = a->heap;
     hak_store_release(&a->heap, NULL);
     hak_store_release(&a->made, false);
   }
-  hak_lock_drop(&hak_je_lock);
   hakmem_heap_destroy(heap);
+  hak_lock_drop(&hak_je_lock);
   return can ? 0 : EFAULT;
 }
 
@@ -167,10 +169,19 @@ static void fork_child(void) {
   hak_lock_drop(&hak_je_lock);
 }
 
+/* opt.oversize_threshold: an arena that cannot be reset or end. */
+static void make_oversize(size_t least) {
+  unsigned index;
+  if (least <= HAK_SMALL_MAX || least > PTRDIFF_MAX || !hak_start() || hak_je_arena_make(&index) != 0) return;
+  hak_oversize_heap = arenas[index].heap;
+  hak_oversize = least;
+}
+
 void hak_je_arenas_start(void) {
   main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
                               .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
   has_key = pthread_key_create(&thread_key, leave) == 0;
   hak_fork_register(); /* before: so fork takes this box's lock first */
   pthread_atfork(fork_lock, fork_unlock, fork_child);
+  make_oversize(hak_je_conf.oversize_threshold);
 }

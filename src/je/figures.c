@@ -268,11 +268,11 @@ static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
   f->active = f->mapped = f->resident = hak_max_size(pages(stats.held), pages(stats.live));
 }
 
-/* Heaps that are no arenas count among all. */
+/* Heaps that are no arenas count among all. What they have in sum was looked at before the arenas were: no more is live than they hold. */
 static void add_other_heaps(const hakmem_stats *t, size_t live, size_t held) {
-  if (t->heaps_live > live) sum.small += t->heaps_live - live;
   if (t->heaps_held <= held) return;
   size_t others = pages(t->heaps_held - held);
+  if (t->heaps_live > live) sum.small += hak_min_size(t->heaps_live - live, others);
   sum.active += others;
   sum.mapped += others;
   sum.resident += others;
@@ -314,9 +314,10 @@ const hak_je_figures *hak_je_figures_locked(size_t index) {
 }
 
 void hak_je_figures_end_locked(size_t index) {
-  hak_je_figures *f = of_heaps[index];
+  hak_je_figures *f = room_for(index);
   has_destroyed = true;
   if (f == NULL) return;
+  refresh_heap(hak_je_arena_at(index)->heap, f);
   memset(&now, 0, sizeof now);
   update_all(f);
   f->small = f->active = f->dirty = f->mapped = f->resident = 0;

@@ -95,7 +95,7 @@ size_t hak_je_helpers(void); /* threads in the background */
 void hak_je_refresh_locked(void);
 /* Of the last one: of an arena, HAK_JE_ALL or HAK_JE_DESTROYED; all 0 where it has none. */
 const hak_je_figures *hak_je_figures_locked(size_t index);
-/* The arena is about to end: adds what the snapshot has of it to the destroyed ones. */
+/* The arena is about to end: adds what it has had to the destroyed ones. The snapshot stays, as of its epoch. */
 void hak_je_figures_end_locked(size_t index);
 /* Whether there are some: an arena's, all, or the destroyed ones'. */
 bool hak_je_has_figures(size_t index);

@@ -79,7 +79,7 @@ static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
   hakmem_heap *heap = a == NULL ? NULL : hak_load_acquire(&a->heap);
   if (arena == 0) {
     bool was = hak_heap_suspend();
-    void *p = alloc_plain(size, align, flags);
+    void *p = size < hak_oversize ? alloc_plain(size, align, flags) : zero(hak_totals_add(hak_raw_large(size, align, (flags & HAK_JE_ZERO) != 0, &zeroed)), size, zeroed || (flags & HAK_JE_ZERO) == 0);
     hak_heap_resume(was);
     return p;
   }

@@ -172,6 +172,32 @@ TEST(Arenas, ResetOfAThreadsOwn) {
   }).join();
 }
 
+// With MALLOC_CONF=oversize_threshold:2097152.
+TEST(DISABLED_Oversize, HasAnArenaOfItsOwn) {
+  ASSERT_EQ(get<size_t>("opt.oversize_threshold"), size_t{2} << 20);
+  void *large = malloc(2 << 20), *small = malloc((2 << 20) - 1), *chosen = mallocx(2 << 20, arena_flag(0));
+  unsigned own = lookup(large);
+  EXPECT_NE(own, 0u);
+  EXPECT_EQ(lookup(small), 0u);
+  EXPECT_EQ(lookup(chosen), 0u);
+  EXPECT_EQ(act("arena." + std::to_string(own) + ".reset"), EFAULT);
+  EXPECT_EQ(act("arena." + std::to_string(own) + ".destroy"), EFAULT);
+  large = realloc(large, 9 << 20);
+  EXPECT_EQ(lookup(large), own);
+  Arena a;
+  EXPECT_NE(a.index, own);
+  std::thread([&] {
+    ASSERT_EQ(set("thread.arena", a.index), 0);
+    void *p = malloc(2 << 20);
+    EXPECT_EQ(lookup(p), a.index);
+    free(p);
+    ASSERT_EQ(set<unsigned>("thread.arena", 0), 0);
+  }).join();
+  free(large);
+  free(small);
+  free(chosen);
+}
+
 TEST(Arenas, HaveNames) {
   Arena a;
   char text[32], *out = text;
