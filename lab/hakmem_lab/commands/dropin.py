@@ -11,7 +11,7 @@ from hakmem.errors import INTERRUPTED, REFUSED, UserError
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 
-from hakmem_lab.dropin import JEMALLOC, PARTS, TCMALLOC, Row, Shop, explain, reasons
+from hakmem_lab.dropin import JEMALLOC, MAIN, PARTS, TCMALLOC, Row, Shop, explain, reasons
 from hakmem_lab.shell import clean_environment
 
 # Of jemalloc's tests that pass on its own library.
@@ -36,11 +36,10 @@ def dropin(parts: tuple[str, ...], json_path: Path | None) -> None:
     interrupted = False
     with clean_environment(), only_once(), tables.progress_line(console, "parts", 0) as progress:
         shop = Shop(tick=progress.tick)
-        needed = {shop.jemalloc, DEBIAN_LIBRARIES / JEMALLOC}
-        if "gperftools" in parts:
-            needed |= {shop.tcmalloc, DEBIAN_LIBRARIES / TCMALLOC}
-        if absent := sorted(path for path in needed if not path.is_file()):
-            raise UserError(f"{absent[0]} is missing: build or install it first", REFUSED)
+        needed = [shop.jemalloc / JEMALLOC, DEBIAN_LIBRARIES / JEMALLOC]
+        needed += [shop.build / MAIN, DEBIAN_LIBRARIES / TCMALLOC] if "gperftools" in parts else []
+        if absent := next((path for path in needed if not path.is_file()), None):
+            raise UserError(f"{absent} is missing: build or install it first", REFUSED)
         known = reasons(shop.own)
         try:
             for part in parts:
