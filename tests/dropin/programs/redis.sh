@@ -16,5 +16,11 @@ cli debug digest
 cli memory purge
 cli memory malloc-stats > stats.txt
 wc -c < stats.txt | awk '{ print ($1 > 200) ? "malloc-stats answered" : "malloc-stats empty" }'
+# Its own count of what it has, and what the system says of it, beside stats.*.
+cli info memory | tr -d '\r' | awk -F: '{ is[$1] = $2 } function near(a, b) { return (a > b ? a - b : b - a) < 1000000 }
+  END { print near(is["allocator_allocated"], is["used_memory"]) ? "allocated as counted, but for 1 MB" : "allocated is another number"
+    print is["allocator_resident"] <= is["used_memory_rss"] && is["allocator_active"] <= is["allocator_resident"] ? "in order" : "out of order"
+    printf "allocated %d, counted %d, active %d, resident %d, rss %d\n", is["allocator_allocated"], is["used_memory"],
+      is["allocator_active"], is["allocator_resident"], is["used_memory_rss"] > "/dev/stderr" }'
 cli memory doctor > /dev/null
 cli info memory | tr -d '\r' | grep -E '^mem_allocator' | cut -d- -f1
