@@ -1,7 +1,8 @@
 # jemalloc's unit and integration tests that call what its library exports.
 #   jemalloc.sh build SOURCE WORK LIBRARIES   compiles and links them with the libjemalloc.so.2 of a folder
 #   jemalloc.sh run SOURCE WORK LIBRARIES     runs them on another folder's, and prints the lines of runner.c
-# What the library does not export becomes address 0: a test that uses it ends by itself, in a process of its own.
+# Both kinds are linked with what jemalloc's Makefile links its integration tests with. What the library does not export becomes
+# address 0: a test that uses it ends by itself, in a process of its own.
 set -eu
 step=$1 source=$2 work=$3 libraries=$4 own=$(dirname "$(realpath "$0")")
 cd "$source"
@@ -24,13 +25,11 @@ link() { # KIND OBJECT PROGRAM: twice, the second time with what was undefined
 
 list() { # a line for each compilation: KIND FILE OBJECT
   for kind in integration unit; do
-    more=
-    [ $kind = integration ] || more="sz sc bin_info div"
     mkdir -p "$work/$kind-parts"
     for part in btalloc btalloc_0 btalloc_1 math mtx sleep SFMT thd timer; do
       echo "$kind test/src/$part.c $work/$kind-parts/$part-of-tests.o"
     done
-    for part in nstime malloc_io ticker test_hooks $more; do echo "$kind src/$part.c $work/$kind-parts/$part.o"; done
+    for part in nstime malloc_io ticker; do echo "$kind src/$part.c $work/$kind-parts/$part.o"; done
     echo "$kind $own/runner.c $work/$kind-parts/runner.o"
     for file in test/$kind/*.c; do echo "$kind $file $work/$kind-$(basename "$file" .c).o"; done
   done

@@ -111,14 +111,6 @@ static void fill(const char *name, void *value, size_t length) {
 
 __attribute__((constructor)) static void fill_options(void) {
   ncpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-  // jemalloc's own size classes, which its tests compare with arenas.*.
-  unsigned shards[SC_NBINS];
-  sc_data_t classes;
-  memset(&classes, 0, sizeof classes);
-  sc_boot(&classes);
-  sz_boot(&classes, true);
-  for (int i = 0; i < SC_NBINS; i++) shards[i] = 1;
-  bin_info_boot(&classes, shards);
   fill("opt.lg_prof_sample", &lg_prof_sample, sizeof lg_prof_sample);
   FILL(narenas), FILL(hpa), FILL(prof), FILL(prof_active), FILL(prof_stats), FILL(prof_sys_thread_name);
   FILL(retain), FILL(tcache), FILL(tcache_max), FILL(oversize_threshold), FILL(san_guard_large);
