@@ -34,9 +34,11 @@ COMMANDS = {
     "scorecard": "Write docs/scorecard.md from what was measured.",
     "peers": "Build and list other allocators.",
     "misuse": "Which misuse of memory each allocator stops.",
+    "dropin": "Tests and programs written for jemalloc and tcmalloc.",
     "completion": "Print the shell's completion script.",
 }
-OF_THE_SOURCES = ("bench", "drawn", "programs", "soak", "steady", "scorecard", "peers", "misuse")
+OF_THE_SOURCES = ("bench", "drawn", "programs", "soak", "steady", "scorecard", "peers", "misuse",
+                  "dropin")  # fmt: skip
 
 
 def absent(name: str) -> click.Command:
