@@ -10,7 +10,17 @@ from hakmem.cli import main
 from small_build import compile_c
 
 from hakmem_lab import dropin
-from hakmem_lab.dropin import JEMALLOC, Row, Shop, difference, explain, judged, refused, served
+from hakmem_lab.dropin import (
+    JEMALLOC,
+    Row,
+    Shop,
+    difference,
+    explain,
+    judged,
+    refused,
+    results,
+    served,
+)
 
 OWN = Path(__file__).resolve().parents[2] / "tests" / "dropin"
 # A part's script: what each of three tests says on the library of a folder.
@@ -136,6 +146,11 @@ def test_trace_tells_calls_and_who_serves(tree):
     said = (tree / "trace").read_text().splitlines()
     assert said[0].startswith("served by ") and said[0].endswith(JEMALLOC)
     assert said[1] == f"mallctl epoch -> {ord('o')}"
+
+
+def test_a_test_that_runs_twice_passes_twice():
+    once, twice = "RESULT a b: fail: x: y\n", "RESULT a b: pass: \n"
+    assert results(once + twice) == results(twice + once) == {"a b": "fail: x: y"}
 
 
 def test_figures_within_one_percent():
