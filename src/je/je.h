@@ -7,7 +7,7 @@
 #ifndef HAK_JE_JE_H
 #define HAK_JE_JE_H
 
-#include <sys/types.h>
+#include <stdio.h> /* ssize_t */
 
 #include "api/api.h"
 #include "heap/heap.h"
