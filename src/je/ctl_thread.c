@@ -27,6 +27,14 @@ int hak_ctl_thread_peak_reset(const hak_ctl_call *c) {
   return error;
 }
 
+int hak_ctl_thread_activity(const hak_ctl_call *c) {
+  hak_activity is = hak_activity_get(), wanted = is;
+  int error = hak_ctl_give(c, &is, sizeof is);
+  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && c->given != NULL) hak_activity_set(wanted);
+  return error;
+}
+
 int hak_ctl_thread_idle(const hak_ctl_call *c) {
   int error = hak_ctl_neither(c);
   if (error == 0) flush();
