@@ -5,12 +5,14 @@ the cache folder. Tests are linked with Debian's library and find ours by LD_LIB
 passes on Debian's is asked of ours.
 """
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import zip_longest
@@ -64,6 +66,17 @@ class Shop:
     def jemalloc(self) -> Path:
         """The folder where a program finds our libjemalloc.so.2."""
         return self.build / "je"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Refuses while another process works in the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"another process works in {self.folder}", REFUSED) from None
+            yield
 
     def work(self, name: str) -> Path:
         """An empty folder."""

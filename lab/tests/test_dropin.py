@@ -80,6 +80,12 @@ def test_bad_words_and_absent_libraries_are_refused(tree):
     assert (found.exit_code, f"{JEMALLOC} is missing" in found.output) == (125, True)
 
 
+def test_two_runs_do_not_meet(tree):
+    with Shop().held():
+        found = run("tikv")
+    assert (found.exit_code, "another process works in" in found.output) == (125, True)
+
+
 def test_a_script_that_fails_is_told_with_its_words(tree):
     (tree / "tests/dropin/tikv.sh").write_text("echo no such luck >&2; exit 3")
     found = run("tikv")

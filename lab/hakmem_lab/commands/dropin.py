@@ -42,8 +42,9 @@ def dropin(parts: tuple[str, ...], json_path: Path | None) -> None:
             raise UserError(f"{absent} is missing: build or install it first", REFUSED)
         known = reasons(shop.own)
         try:
-            for part in parts:
-                rows.extend(PARTS[part](shop))
+            with shop.held():
+                for part in parts:
+                    rows.extend(PARTS[part](shop))
         except KeyboardInterrupt:
             interrupted = True
     explain(rows, known)
