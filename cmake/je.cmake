@@ -26,5 +26,6 @@ add_custom_command(TARGET hakmem_je POST_BUILD
 # Its own name is what programs preload or link; loaders that look for jemalloc are given the folder.
 set(je_folder ${CMAKE_INSTALL_LIBDIR}/hakmem/je)
 install(FILES $<TARGET_FILE:hakmem_je> DESTINATION ${je_folder} RENAME libjemalloc.so.2)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/je)
 file(CREATE_LINK hakmem/je/libjemalloc.so.2 ${PROJECT_BINARY_DIR}/je/libhakmem-je.so SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/je/libhakmem-je.so DESTINATION ${CMAKE_INSTALL_LIBDIR})

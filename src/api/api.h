@@ -60,8 +60,8 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 HAK_INLINE void *hak_counted_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
   if (HAK_UNLIKELY(p == 0)) return hak_totals_new(hak_totals_malloc_slow(size));
-  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
   hak_totals_count(hak_class_size(hak_class_for(size)));
+  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
   return p;
 }
 

@@ -19,6 +19,26 @@ void *hak_totals_malloc_slow(size_t size) {
   return p != NULL ? p : hak_malloc_slow(size);
 }
 
+static HAK_TLS struct {
+  hak_activity activity;
+  uint64_t told; /* sum of both totals at the last call */
+} own;
+
+hak_activity hak_activity_get(void) { return own.activity; }
+
+void hak_activity_set(hak_activity activity) {
+  own.activity = activity;
+  own.told = hak_totals.allocated + hak_totals.deallocated;
+  if (activity.callback != NULL) __atomic_fetch_or(&hak_fill_bits, HAK_FILL_CALLS, __ATOMIC_RELAXED);
+}
+
+static void tell(void) {
+  uint64_t sum = hak_totals.allocated + hak_totals.deallocated;
+  if (own.activity.callback == NULL || sum - own.told < HAK_ACTIVITY_BYTES) return;
+  own.told = sum;
+  own.activity.callback(own.activity.context, hak_totals.allocated, hak_totals.deallocated);
+}
+
 #define NEW_BYTE 0xa5
 #define FREED_BYTE 0x5a
 
@@ -26,10 +46,12 @@ void hak_fill_new(void *p, size_t from) {
   size_t size = hak_block_size(p);
   if ((hak_fill_bits & (HAK_FILL_ZERO | HAK_FILL_NEW)) != 0 && size > from)
     memset((char *)p + from, (hak_fill_bits & HAK_FILL_ZERO) != 0 ? 0 : NEW_BYTE, size - from);
+  tell();
 }
 
 void hak_fill_freed(void *p) {
   if ((hak_fill_bits & HAK_FILL_FREED) != 0) memset(p, FREED_BYTE, hak_block_size(p));
+  tell();
 }
 
 static size_t size_for_empty(void) {
@@ -44,6 +66,7 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   void *q = hak_raw_realloc(p, size, caller);
   if (q == NULL && size != 0) return NULL;
   hak_totals.deallocated += before;
+  hak_totals_add(q);
   if (HAK_UNLIKELY(hak_fill_bits != 0) && q != NULL) hak_fill_new(q, before);
-  return hak_totals_add(q);
+  return q;
 }

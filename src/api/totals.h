@@ -20,8 +20,8 @@ extern HAK_HIDDEN uint64_t hak_empty_reallocs; /* relaxed: realloc of a block to
 typedef enum hak_empty_realloc { HAK_EMPTY_FREES, HAK_EMPTY_ALLOCATES, HAK_EMPTY_ABORTS } hak_empty_realloc;
 extern HAK_HIDDEN hak_empty_realloc hak_empty_realloc_does;
 
-/* Bits: what blocks are filled with whole, for debugging. Set before the first one; zero goes before junk. */
-enum { HAK_FILL_ZERO = 1, HAK_FILL_NEW = 2, HAK_FILL_FREED = 4 };
+/* Bits: what blocks are filled with whole, for debugging. Set before the first one; zero goes before junk. And: some thread wants to be called (below). */
+enum { HAK_FILL_ZERO = 1, HAK_FILL_NEW = 2, HAK_FILL_FREED = 4, HAK_FILL_CALLS = 8 };
 extern HAK_HIDDEN uint8_t hak_fill_bits;
 /* Bytes from `from` on of the new block at p; all of one that is freed next. */
 HAK_COLD void hak_fill_new(void *p, size_t from);
@@ -31,6 +31,15 @@ HAK_COLD void hak_fill_freed(void *p);
 extern HAK_HIDDEN size_t hak_oversize;
 extern HAK_HIDDEN struct hakmem_heap *hak_oversize_heap;
 void *hak_totals_malloc_slow(size_t size);
+
+/* Called in the thread that has set it, when it has been given or has given back so many bytes since the last call. It must not allocate. */
+#define HAK_ACTIVITY_BYTES 65536
+typedef struct hak_activity {
+  void (*callback)(void *context, uint64_t allocated, uint64_t deallocated);
+  void *context;
+} hak_activity;
+hak_activity hak_activity_get(void);
+void hak_activity_set(hak_activity activity);
 
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
@@ -53,8 +62,9 @@ HAK_INLINE void *hak_totals_add(void *p) {
 }
 /* Of a block that the program has not asked to be zero. */
 HAK_INLINE void *hak_totals_new(void *p) {
+  hak_totals_add(p);
   if (HAK_TOTALS && HAK_UNLIKELY(hak_fill_bits != 0) && p != 0) hak_fill_new(p, 0);
-  return hak_totals_add(p);
+  return p;
 }
 HAK_INLINE void hak_totals_take(void *p) {
   if (!HAK_TOTALS || HAK_UNLIKELY(p == 0)) return;

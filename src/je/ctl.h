@@ -52,6 +52,7 @@ int hak_ctl_arenas_create(const hak_ctl_call *c);
 int hak_ctl_arenas_lookup(const hak_ctl_call *c);
 int hak_ctl_thread_arena(const hak_ctl_call *c);
 int hak_ctl_thread_peak_reset(const hak_ctl_call *c);
+int hak_ctl_thread_activity(const hak_ctl_call *c);
 int hak_ctl_thread_idle(const hak_ctl_call *c);
 int hak_ctl_thread_tcache_enabled(const hak_ctl_call *c);
 int hak_ctl_thread_tcache_flush(const hak_ctl_call *c);

@@ -27,6 +27,14 @@ int hak_ctl_thread_peak_reset(const hak_ctl_call *c) {
   return error;
 }
 
+int hak_ctl_thread_activity(const hak_ctl_call *c) {
+  hak_activity is = hak_activity_get(), wanted = is;
+  int error = hak_ctl_give(c, &is, sizeof is);
+  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && c->given != NULL) hak_activity_set(wanted);
+  return error;
+}
+
 int hak_ctl_thread_idle(const hak_ctl_call *c) {
   int error = hak_ctl_neither(c);
   if (error == 0) flush();
@@ -47,9 +55,9 @@ int hak_ctl_thread_tcache_flush(const hak_ctl_call *c) {
   return hak_ctl_thread_idle(c);
 }
 
-/* --- explicit caches: identifiers alone; the thread's cache serves --- */
+/* --- explicit caches --- */
 
-#define CACHES 4094 /* a flag has room for no more */
+#define CACHES HAK_JE_TCACHES
 #define WORDS ((CACHES + 63) / 64)
 static uint64_t taken[WORDS]; /* hak_je_lock */
 
@@ -64,6 +72,7 @@ int hak_ctl_tcache_create(const hak_ctl_call *c) {
   }
   hak_lock_take(&hak_je_lock);
   while (id < CACHES && is_taken(id)) id++;
+  if (id < CACHES && !hak_je_tcache_make(id)) id = CACHES;
   if (id < CACHES) taken[id / 64] |= (uint64_t)1 << id % 64;
   hak_lock_drop(&hak_je_lock);
   return id == CACHES ? EFAULT : hak_ctl_give(c, &id, sizeof id);
@@ -77,9 +86,9 @@ static int named(const hak_ctl_call *c, bool ends) {
   if (error != 0) return error;
   hak_lock_take(&hak_je_lock);
   error = is_taken(id) ? 0 : EFAULT;
+  if (error == 0) hak_je_tcache_flush(id);
   if (error == 0 && ends) taken[id / 64] &= ~((uint64_t)1 << id % 64);
   hak_lock_drop(&hak_je_lock);
-  if (error == 0) flush();
   return error;
 }
 int hak_ctl_tcache_flush(const hak_ctl_call *c) { return named(c, false); }

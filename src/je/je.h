@@ -7,7 +7,7 @@
 #ifndef HAK_JE_JE_H
 #define HAK_JE_JE_H
 
-#include <sys/types.h>
+#include <stdio.h> /* ssize_t */
 
 #include "api/api.h"
 #include "heap/heap.h"
@@ -26,6 +26,15 @@ extern hak_lock hak_je_lock;
 #define HAK_JE_ZERO 0x40
 #define HAK_JE_TCACHE(flags) (((unsigned)(flags) >> 8 & 0xfff)) /* 0: the thread's, 1: none, else an identifier and 2 */
 #define HAK_JE_ARENA(flags) ((unsigned)(flags) >> 20) /* 0: the thread's, else the index and 1 */
+
+/* --- tcaches.c: by identifier --- */
+
+#define HAK_JE_TCACHES 4094 /* a flag has room for no more */
+bool hak_je_tcache_make(unsigned id); /* hak_je_lock is held. False: no memory */
+/* NULL, false: it has none, or no room, or the block is of no small class. */
+void *hak_je_tcache_pop(unsigned id, size_t size, size_t align);
+bool hak_je_tcache_push(unsigned id, void *p);
+void hak_je_tcache_flush(unsigned id);
 
 /* --- arenas.c --- */
 

@@ -67,6 +67,10 @@ static void *alloc_plain(size_t size, size_t align, int flags) {
     void *p = take_uncached(size, align);
     if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
   }
+  if (HAK_JE_TCACHE(flags) > NO_TCACHE) {
+    void *p = hak_je_tcache_pop(HAK_JE_TCACHE(flags) - 2, size, align);
+    if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
+  }
   if (align <= HAK_GRANULE) return zeros ? hak_calloc(1, size) : hak_malloc(size);
   if (!zeros || size <= HAK_SMALL_MAX) return zero(hak_aligned(align, size), zeros ? size : 0, false);
   void *p = hak_totals_add(hak_raw_large(size, align, true, &zeroed));
@@ -102,12 +106,16 @@ size_t sallocx(const void *p, int flags) {
 }
 
 void dallocx(void *p, int flags) {
-  if (HAK_JE_TCACHE(flags) != NO_TCACHE || !give_uncached(p)) hak_free(p);
+  unsigned cache = HAK_JE_TCACHE(flags);
+  if (cache == NO_TCACHE ? give_uncached(p) : cache > NO_TCACHE && hak_je_tcache_push(cache - 2, p)) return;
+  hak_free(p);
 }
 
 void sdallocx(void *p, size_t size, int flags) {
-  if (HAK_JE_TCACHE(flags) == NO_TCACHE && size <= hak_totals_size(p) && give_uncached(p)) return;
-  hak_free_sized(p, size);
+  if (HAK_JE_TCACHE(flags) != 0 && size <= hak_totals_size(p))
+    dallocx(p, flags);
+  else
+    hak_free_sized(p, size);
 }
 
 /* --- resizing --- */
@@ -135,7 +143,7 @@ void *rallocx(void *p, size_t size, int flags) {
   /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
   size_t wanted = before <= HAK_SHARED_MAX ? hak_usage_size(size, HAK_JE_ALIGN(flags)) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
-  if (!here || wanted < before || (align > HAK_GRANULE && wanted != before))
+  if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before))
     q = move(p, before, size, flags);
   else if (align > HAK_GRANULE)
     q = stays(before, size) ? p : move(p, before, size, flags);

@@ -1,6 +1,8 @@
 // mallctl: each name's type, and what a wrong length or direction gets.
 #include "je.h"
 
+#include <hakmem/hakmem.h>
+
 #include <algorithm>
 
 namespace {
@@ -142,6 +144,30 @@ TEST(CtlTcache, IdentifiersAreGivenOnceAndTakenBack) {
   EXPECT_EQ(mallctl("tcache.create", &wide, &bytes, nullptr, 0), EINVAL);
   EXPECT_EQ(bytes, 0u);
   EXPECT_EQ(wide, 7u);
+}
+
+TEST(CtlTcache, GivesItsBlocksTheLatestFirst) {
+  unsigned one = get<unsigned>("tcache.create"), other = get<unsigned>("tcache.create");
+  for (size_t size : {20, 300, 5000}) {
+    void *p = mallocx(size, cache_flag(one)), *q = mallocx(size, cache_flag(other));
+    dallocx(p, cache_flag(one));
+    dallocx(q, cache_flag(other));
+    EXPECT_EQ(mallocx(size, cache_flag(one)), p);
+    EXPECT_EQ(mallocx(size, cache_flag(other)), q);
+    memset(p, 7, size);
+    dallocx(p, cache_flag(one));
+    EXPECT_EQ(mallocx(size, cache_flag(one) | kZero), p);
+    EXPECT_TRUE(is_filled(p, 0, 0, size));
+    dallocx(p, 0);
+    dallocx(q, cache_flag(other));
+  }
+  std::vector<void *> blocks;
+  for (int i = 0; i < 100; i++) blocks.push_back(mallocx(100, 0));
+  for (void *p : blocks) sdallocx(p, 100, cache_flag(one));
+  EXPECT_EQ(set("tcache.flush", one), 0);
+  EXPECT_EQ(set("tcache.destroy", one), 0);
+  EXPECT_EQ(set("tcache.destroy", other), 0);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
 TEST(CtlTcache, IsEnabledAndNot) {

@@ -172,6 +172,29 @@ TEST(Threads, CountWhatTheyAllocateAndFree) {
   EXPECT_EQ(get<uint64_t>("thread.deallocated"), *freed);
 }
 
+TEST(Threads, AreCalledAsTheyAllocateAndFree) {
+  struct Seen { uint64_t allocated, freed; int calls; } seen = {};
+  struct Activity { void (*callback)(void *, uint64_t, uint64_t); void *context; } was = {nullptr, &seen}, is = {
+      [](void *context, uint64_t a, uint64_t f) { *static_cast<Seen *>(context) = {a, f, static_cast<Seen *>(context)->calls + 1}; }, &seen};
+  size_t bytes = sizeof was;
+  ASSERT_EQ(mallctl("experimental.thread.activity_callback", &was, &bytes, &is, sizeof is), 0);
+  EXPECT_EQ(was.callback, nullptr);
+  uint64_t *allocated = get<uint64_t *>("thread.allocatedp"), *freed = get<uint64_t *>("thread.deallocatedp");
+  void *p = malloc(1000000);
+  EXPECT_EQ(seen.allocated, *allocated);
+  free(p);
+  EXPECT_EQ(seen.freed, *freed);
+  EXPECT_EQ(seen.calls, 2);
+  for (int i = 0; i < 1000; i++) free(malloc(1000));
+  EXPECT_NEAR(seen.calls, 2 + 2 * 1000 * 1024 / 65536, 4);
+  Activity none = {};
+  ASSERT_EQ(mallctl("experimental.thread.activity_callback", &is, &bytes, &none, sizeof none), 0);
+  EXPECT_EQ(is.context, &seen);
+  int calls = seen.calls;
+  free(malloc(1000000));
+  EXPECT_EQ(seen.calls, calls);
+}
+
 TEST(Threads, KnowTheirPeak) {
   ASSERT_EQ(act("thread.peak.reset"), 0);
   EXPECT_LT(get<uint64_t>("thread.peak.read"), 1000u);
