@@ -68,7 +68,7 @@ static bool is_refused(size_t bytes) {
   return bytes > hak_min_size(hak_os_memory_limit(), PTRDIFF_MAX) || (f.limit != 0 && (used > f.limit || bytes > f.limit - used));
 }
 
-HAK_EXPORT int hakmem_reserve(size_t bytes, unsigned flags) {
+HAK_EXPORT HAK_COLD int hakmem_reserve(size_t bytes, unsigned flags) {
   hak_deferred d = {0};
   bool enough = true, populated = (flags & HAKMEM_RESERVE_POPULATE) != 0;
   if ((flags & ~FLAGS) != 0) return EINVAL;

@@ -188,7 +188,7 @@ static bool is_alone(void) {
   return hak_os_single_threaded() || (hak_own_threads_only() && !hak_fork_may_lock());
 }
 
-static void before_fork(void) {
+static HAK_COLD void before_fork(void) {
   hak_store_relaxed(&alone, is_alone());
   if (hak_load_relaxed(&alone)) return;
   hak_heap_hold_ends(); /* who has it may allocate */
@@ -212,7 +212,7 @@ static void before_fork(void) {
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
-static void drop_locks(void) {
+static HAK_COLD void drop_locks(void) {
   HAK_ASSERT(hak_load_relaxed(&hak_fork_holder) == hak_thread_mark());
   hak_store_relaxed(&hak_fork_holder, NULL);
   hak_lock_drop(&hak_memory_limits_lock);
@@ -229,7 +229,7 @@ static void drop_locks(void) {
   hak_lock_drop(&hak_heap_check_lock);
 }
 
-static void after_fork_parent(void) {
+static HAK_COLD void after_fork_parent(void) {
   if (hak_load_relaxed(&alone)) return;
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_UNLOCK);
@@ -252,7 +252,7 @@ static void restart_threads(void) {
 
 /* Our locks are dropped like in the parent, not reset: a thread that an earlier handler has started may wait. libc
  * resets the streams' lock itself, if it took it. */
-static void after_fork_child(void) {
+static HAK_COLD void after_fork_child(void) {
   hak_store_relaxed(&hak_forked, true);
   hak_stats_page_fork_child();
   hak_budget_fork_child();

@@ -238,7 +238,7 @@ static bool retired(const char *from, const char *name, size_t length) {
 }
 
 /* Profile values first, so that a variable of its own overrides them. */
-static void apply_profile(void) {
+static HAK_COLD void apply_profile(void) {
   if (hak_config.profile == HAK_PROFILE_HARDENED && !HAK_HARDENED)
     hak_print("hakmem: HAKMEM_PROFILE=hardened needs libhakmem-hardened.so: this library behaves as balanced\n");
   if (hak_config.profile == HAK_PROFILE_SPEED) {
@@ -250,7 +250,7 @@ static void apply_profile(void) {
   }
 }
 
-static void apply(const char *from, const char *entry, size_t length, uint8_t origin) {
+static HAK_COLD void apply(const char *from, const char *entry, size_t length, uint8_t origin) {
   hak_option_row row;
   struct shown name;
   HAK_ASSERT(loaded && length >= strlen(PREFIX) && entry[length] == '=');
@@ -274,12 +274,17 @@ static int pass_of(const char *entry) {
   return strncmp(entry, prewarm_all, sizeof prewarm_all - 1) == 0 ? PREWARM_ALL : OTHERS;
 }
 
+static size_t up_to(const char *text, char end) {
+  const char *at = strchr(text, end);
+  return at == NULL ? strlen(text) : (size_t)(at - text);
+}
+
 /* One piece of hakmem_conf. What is cut off is of a name that no option has, or of a value that none takes. */
-static void apply_piece(const char *piece, size_t length, int pass) {
+static HAK_COLD void apply_piece(const char *piece, size_t length, int pass) {
   char entry[sizeof PREFIX + sizeof((hak_option_row *)NULL)->name + HAK_TEXT_MAX];
   bool full = strncmp(piece, PREFIX, strlen(PREFIX)) == 0;
   snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)(length < sizeof entry ? length : sizeof entry), piece);
-  size_t name = strcspn(entry, "=");
+  size_t name = up_to(entry, '=');
   for (size_t i = 0; i < name; i++)
     if (entry[i] >= 'a' && entry[i] <= 'z') entry[i] = (char)(entry[i] - 'a' + 'A');
   struct shown shown;
@@ -291,14 +296,14 @@ static void apply_piece(const char *piece, size_t length, int pass) {
 }
 
 /* The program's are read after the environment's, where these have not set the option: so what a message says is used is. */
-static void apply_pass(char **variables, int pass) {
+static HAK_COLD void apply_pass(char **variables, int pass) {
   for (char **e = variables; *e != NULL; e++) {
-    size_t length = strcspn(*e, "=");
+    size_t length = up_to(*e, '=');
     if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && (*e)[length] == '=' && pass_of(*e) == pass) apply("", *e, length, HAKMEM_ORIGIN_ENVIRONMENT);
   }
   const char *piece = &hakmem_conf == NULL || hakmem_conf == NULL ? "" : hakmem_conf;
   for (size_t length; *piece != '\0'; piece += length + (piece[length] == ',')) {
-    length = strcspn(piece, ",");
+    length = up_to(piece, ',');
     if (length != 0) apply_piece(piece, length, pass);
   }
   if (pass == PROFILE) apply_profile();

@@ -179,22 +179,22 @@ void hak_heap_release(hak_heap *h) {
 #define RESET_LOCKS 8
 static hak_lock reset_locks[RESET_LOCKS];
 
-void hak_heap_hold_resets(void) {
+HAK_COLD void hak_heap_hold_resets(void) {
   for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_take(&reset_locks[i]);
 }
 
-void hak_heap_let_resets(void) {
+HAK_COLD void hak_heap_let_resets(void) {
   for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_drop(&reset_locks[i]);
 }
 
-void hak_heap_put_aside(hak_heap *h) {
+HAK_COLD void hak_heap_put_aside(hak_heap *h) {
   hak_lock_take(&reset_locks[h->index % RESET_LOCKS]);
   hak_lock_take(&hak_heaps_lock);
   end_life_locked(h);
   hak_lock_drop(&hak_heaps_lock);
 }
 
-void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
+HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
   HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mapped == 0);
   hak_lock_take(&hak_heaps_lock);
   h->out = h->live = h->peak = 0;
