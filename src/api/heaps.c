@@ -31,6 +31,11 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
     r = hak_heap_cached_alloc(q->t, q->h, q->c, d);
     if (r.p != NULL || r.refuser != NULL) return r;
   }
+  if (q->grows == NULL && q->c == HAK_CLASS_COUNT && q->t != NULL && q->align <= HAK_SPAN_SIZE) {
+    r.p = hak_heap_cached_large(q->t, q->h, q->size);
+    *q->zeroed = false;
+    if (r.p != NULL) return r;
+  }
   hak_heap_fold(q->t, q->h);
   if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->size, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
@@ -193,7 +198,9 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_deferred d = {0};
   hak_tcache *t = hak_tls.cache;
   bool ended = false;
-  if (c >= HAK_CLASS_COUNT || t == NULL || !hak_heap_cached_free(t, h, c, p, &d)) {
+  size_t large = c == HAK_CLASS_COUNT ? hak_heap_large_size(s, p) : 0;
+  unsigned cached = large != 0 ? hak_heap_large_class(large) : c;
+  if (cached == HAK_CLASS_COUNT || t == NULL || !hak_heap_cached_free(t, h, cached, p, &d)) {
     hak_heap_fold(t, h);
     ended = hak_heap_give_one(h, s, p, c, &d);
   }

@@ -177,6 +177,25 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
   return take_mapping(h, size, align);
 }
 
+size_t hak_heap_large_size(const hak_span *s, const void *p) {
+  return HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES && s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
+}
+
+bool hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
+  hak_lock_take(&h->lock);
+  for (unsigned i = 0; i < count; i++) {
+    hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
+    size_t bytes = hak_heap_large_size(s, blocks[i]);
+    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
+      hak_heap_uncharge(h, bytes);
+    else
+      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[i], 0, "in its heap");
+  }
+  bool ended = hak_heap_has_ended(h);
+  hak_lock_drop(&h->lock);
+  return ended;
+}
+
 static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due, bool *ended) {
   if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
   hak_lock_take(&h->lock);
@@ -284,7 +303,7 @@ bool hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
 
 size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {
   if (class_code < HAK_CLASS_COUNT) return hak_class_size(class_code);
-  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
+  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return hak_heap_large_size(s, p);
   hak_lock_take(&h->lock);
   size_t bytes = hak_piece_block_size(s, p);
   hak_lock_drop(&h->lock);

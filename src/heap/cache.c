@@ -35,6 +35,9 @@ static unsigned usable(unsigned c) {
   return (unsigned)hak_min_size(MAGAZINE_LAST - 1, hak_max_size(MAGAZINE_BYTES / hak_class_size(c), 2));
 }
 static void **empty_top(void **magazine, unsigned c) { return magazine + MAGAZINE_LAST - usable(c); }
+/* A large block of few spans is cached as it is; its place is that of the class as large. */
+static bool is_large(unsigned c) { return hak_class_size(c) > HAK_SHARED_MAX; }
+static size_t bytes_of(unsigned c) { return is_large(c) ? hak_align_up(hak_class_size(c), HAK_SPAN_SIZE) : hak_class_size(c); }
 /* Of a cache that has one. */
 static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
 static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
@@ -78,7 +81,8 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   memcpy(blocks, first, count * sizeof *first);
   k->top[c] -= count;
   memmove(first, first + count, (had - count) * sizeof *first);
-  if (hak_heap_put(k->entry->heap, c, blocks, count, d)) hak_store_relaxed(&some_ended, true);
+  hak_heap *h = k->entry->heap;
+  if (is_large(c) ? hak_heap_put_large(h, blocks, count, d) : hak_heap_put(h, c, blocks, count, d)) hak_store_relaxed(&some_ended, true);
 }
 
 /* Under the registry lock: the heap may have ended. */
@@ -171,18 +175,32 @@ static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred 
   return r;
 }
 
+static void *pop(const hak_tcache *t, const hak_heap *h, unsigned c) {
+  hak_heap_cache *k = hak_heap_cache_of(t, h);
+  void *p = k == NULL ? NULL : *k->top[c];
+  if (p == NULL) return NULL;
+  k->top[c]--;
+  hak_heap_count_alloc(k, bytes_of(c));
+  return p;
+}
+
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  hak_heap_try r = {.p = k == NULL ? NULL : *k->top[c]};
-  if (r.p != NULL) {
-    k->top[c]--;
-    hak_heap_count_alloc(k, hak_class_size(c));
-  } else {
-    r = refill(t, h, c, d);
-  }
+  hak_heap_try r = {.p = pop(t, h, c)};
+  if (r.p == NULL) r = refill(t, h, c, d);
   hak_tcache_leave(t);
   return r;
+}
+
+unsigned hak_heap_large_class(size_t bytes) { return bytes > HAK_SMALL_MAX ? HAK_CLASS_COUNT : hak_class_for(hak_align_up(bytes, HAK_SPAN_SIZE)); }
+
+void *hak_heap_cached_large(hak_tcache *t, const hak_heap *h, size_t size) {
+  unsigned c = hak_heap_large_class(size);
+  if (c == HAK_CLASS_COUNT) return NULL;
+  hak_tcache_enter(t);
+  void *p = pop(t, h, c);
+  hak_tcache_leave(t);
+  return p;
 }
 
 static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
@@ -191,14 +209,23 @@ static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_def
   return k;
 }
 
+/* It would go in twice. Of a large class all are looked at: two. */
+static bool is_cached(const hak_heap_cache *k, unsigned c, const void *p) {
+  for (void **at = k->top[c]; *at != NULL; at--) {
+    if (*at == p) return true;
+    if (!is_large(c)) break;
+  }
+  return false;
+}
+
 bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_deferred *d) {
   hak_tcache_enter(t);
   hak_heap_cache *k = make_room(t, h, c, d);
-  if (k != NULL && HAK_CHECKS && *k->top[c] == p) {
+  if (k != NULL && HAK_CHECKS && is_cached(k, c, p)) {
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
   } else if (k != NULL) {
     *++k->top[c] = p;
-    hak_heap_count_free(k, hak_class_size(c));
+    hak_heap_count_free(k, bytes_of(c));
   }
   hak_tcache_leave(t);
   return k != NULL;

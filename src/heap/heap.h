@@ -185,8 +185,12 @@ void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-/* True, as of the next two: the heap is deleted, and this was its last block. */
+/* True, as of those below: the heap is deleted, and this was its last block. */
 bool hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* The same of large blocks that were cached. */
+bool hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
+size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
 hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
 bool hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
@@ -208,6 +212,10 @@ size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t s
 
 /* A block of a class that has slabs from the thread's cache of the heap, or through it. .p NULL and no refuser: there is no cache for it. */
 hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned class_code, hak_deferred *deferred);
+/* The class by which a large block is cached; HAK_CLASS_COUNT: it is too large for it. */
+unsigned hak_heap_large_class(size_t bytes);
+/* Whole spans from the thread's cache; NULL: it has none of that size. */
+void *hak_heap_cached_large(hak_tcache *cache, const hak_heap *heap, size_t size);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
