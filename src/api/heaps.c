@@ -196,7 +196,7 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_deferred d = {0};
-  hak_tcache *t = hak_tls.cache;
+  hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
   bool ended = false;
   size_t large = c == HAK_CLASS_COUNT ? hak_heap_large_size(s, p) : 0;
   unsigned cached = large != 0 ? hak_heap_large_class(large) : c;

@@ -1,7 +1,10 @@
 /* costs WORD N: what valgrind counts the instructions of, or prints how many system calls were made.
  *
  * brief N: N heaps, each with 100 blocks of 16 to 400 bytes, one after the other.
- * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at. */
+ * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at.
+ * pair N SIZE: N blocks of a heap replaced, one of 16 at a time.
+ * handed N SIZE: N blocks are allocated and freed, 1,000 at a time, by a thread that does nothing else. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,45 @@ static void brief(void) {
   hakmem_heap_destroy(heap);
 }
 
+static void pairs(size_t n, size_t size) {
+  hakmem_heap *heap = hakmem_heap_new(NULL);
+  void *blocks[16] = {0};
+  for (size_t i = 0; i < n; i++) {
+    free(blocks[i % 16]);
+    if ((blocks[i % 16] = hakmem_heap_malloc(heap, size)) == NULL) exit(3);
+  }
+}
+
+#define HANDED 1000
+static void *handed[HANDED];
+static pthread_barrier_t turn;
+static size_t rounds;
+
+static void *free_handed(void *unused) {
+  (void)unused;
+  for (size_t round = 0; round < rounds; round++) {
+    pthread_barrier_wait(&turn);
+    for (size_t i = 0; i < HANDED; i++) free(handed[i]);
+    pthread_barrier_wait(&turn);
+  }
+  return NULL;
+}
+
+static void hand_over(size_t n, size_t size) {
+  hakmem_heap *heap = hakmem_heap_new(NULL);
+  pthread_t freer;
+  rounds = n / HANDED;
+  pthread_barrier_init(&turn, NULL, 2);
+  if (pthread_create(&freer, NULL, free_handed, NULL) != 0) exit(3);
+  for (size_t round = 0; round < rounds; round++) {
+    for (size_t i = 0; i < HANDED; i++)
+      if ((handed[i] = hakmem_heap_malloc(heap, size)) == NULL) exit(3);
+    pthread_barrier_wait(&turn);
+    pthread_barrier_wait(&turn);
+  }
+  pthread_join(freer, NULL);
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   size_t n = strtoul(argv[2], NULL, 10), size = argc > 3 ? strtoul(argv[3], NULL, 10) : 64;
@@ -31,6 +73,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 10; i++) brief();
     before = system_calls();
     for (; n > 0; n--) brief();
+    calls = system_calls() - before;
+  } else if (strcmp(argv[1], "destroy") != 0) {
+    before = system_calls();
+    strcmp(argv[1], "pair") == 0 ? pairs(n, size) : hand_over(n, size);
     calls = system_calls() - before;
   } else {
     hakmem_heap *heap = hakmem_heap_new(NULL);
