@@ -174,7 +174,7 @@ static void misuse(const char *what, size_t size) {
 }
 
 static int fork_child(long count, size_t size) {
-  int ready[2]; /* the child has a page of its own once fork returns in it */
+  int ready[2]; /* the child has a page of its own, and its blocks */
   char byte = 0;
   if (pipe(ready) != 0) return -1;
   int pid = fork();
@@ -184,11 +184,11 @@ static int fork_child(long count, size_t size) {
     close(ready[0]);
     return pid;
   }
+  free_all();
+  keeper(count, size);
   if (write(ready[1], &byte, 1) != 1) _exit(1);
   close(ready[0]);
   close(ready[1]);
-  free_all();
-  keeper(count, size);
   for (;;) pause();
 }
 
