@@ -298,8 +298,9 @@ static HAK_COLD void apply_piece(const char *piece, size_t length, int pass) {
 /* The program's are read after the environment's, where these have not set the option: so what a message says is used is. */
 static HAK_COLD void apply_pass(char **variables, int pass) {
   for (char **e = variables; *e != NULL; e++) {
+    if (strncmp(*e, PREFIX, strlen(PREFIX)) != 0 || pass_of(*e) != pass) continue;
     size_t length = up_to(*e, '=');
-    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && (*e)[length] == '=' && pass_of(*e) == pass) apply("", *e, length, HAKMEM_ORIGIN_ENVIRONMENT);
+    if ((*e)[length] == '=') apply("", *e, length, HAKMEM_ORIGIN_ENVIRONMENT);
   }
   const char *piece = &hakmem_conf == NULL || hakmem_conf == NULL ? "" : hakmem_conf;
   for (size_t length; *piece != '\0'; piece += length + (piece[length] == ',')) {

@@ -181,15 +181,20 @@ size_t hak_heap_large_size(const hak_span *s, const void *p) {
   return HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES && s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
 }
 
+/* Bytes of the large block at p, which are the pool's now; 0: none starts there. */
+static size_t give_spans(hak_heap *h, hak_span *s, const void *p, bool *purge_due) {
+  hak_assert_held(&h->lock);
+  size_t bytes = hak_heap_large_size(s, p);
+  if (bytes == 0 || !hak_pool_give(s, 0, LARGE_TAG(h), purge_due)) return 0;
+  hak_heap_uncharge(h, bytes);
+  return bytes;
+}
+
 bool hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
   hak_lock_take(&h->lock);
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
-    size_t bytes = hak_heap_large_size(s, blocks[i]);
-    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
-      hak_heap_uncharge(h, bytes);
-    else
-      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[i], 0, "in its heap");
+    if (give_spans(h, s, blocks[i], &d->purge_due) == 0) hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[i], 0, "in its heap");
   }
   bool ended = hak_heap_has_ended(h);
   hak_lock_drop(&h->lock);
@@ -199,15 +204,13 @@ bool hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_de
 static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due, bool *ended) {
   if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
   hak_lock_take(&h->lock);
-  size_t bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
-  bool given = hak_pool_give(s, 0, LARGE_TAG(h), purge_due);
-  if (given) {
-    hak_heap_uncharge(h, bytes);
+  size_t bytes = give_spans(h, s, p, purge_due);
+  if (bytes != 0) {
     hak_heap_note_free(h, bytes);
     *ended = hak_heap_has_ended(h);
   }
   hak_lock_drop(&h->lock);
-  return given ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+  return bytes != 0 ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */

@@ -1,4 +1,5 @@
-/* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a magazine, once the class has slabs.
+/* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a magazine, once the class has slabs; and one
+ * for the large blocks of each number of spans, up to 256 KiB.
  *
  * A thief (hak_tcache_rob) takes what a cache has where a limit would refuse. Heaps do not go while the registry's lock is held: under it, blocks go back to a
  * heap that may have ended. Counts are written by the owner, and read by others (relaxed). */

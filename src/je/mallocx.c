@@ -120,9 +120,6 @@ void sdallocx(void *p, size_t size, int flags) {
 
 /* --- resizing --- */
 
-/* Whether a realloc leaves the block where it is by rule. */
-static bool stays(size_t before, size_t size) { return size <= before && (size >= before / 2 || before == HAK_GRANULE); }
-
 static void *move(void *p, size_t before, size_t size, int flags) {
   void *q = mallocx(size, flags & ~HAK_JE_ZERO);
   if (q == NULL) return NULL;
@@ -146,7 +143,7 @@ void *rallocx(void *p, size_t size, int flags) {
   if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before))
     q = move(p, before, size, flags);
   else if (align > HAK_GRANULE)
-    q = stays(before, size) ? p : move(p, before, size, flags);
+    q = hak_resize_stays(before, size, HAK_GRANULE) ? p : move(p, before, size, flags);
   else
     q = hak_realloc(p, hakmem_heap_of(p) == NULL ? size : size_in_heap(size, flags), HAK_CALLER());
   size_t after = q == NULL || (flags & HAK_JE_ZERO) == 0 ? 0 : hak_totals_size(q);
