@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
 from hakmem.errors import UserError
 from hakmem.measuring.statistics import variation
 
@@ -164,7 +163,7 @@ def drift_beside_others(key: tuple[str, str], kept: Kept) -> Trend | None:
             for epoch in rows:
                 relative.setdefault(epoch.round, []).append(math.log(epoch.ops_per_sec / own))
     series = [
-        e.ops_per_sec / math.exp(float(np.median(relative[e.round])))
+        e.ops_per_sec / math.exp(median(relative[e.round]))
         for e in kept[key]
         if e.round in relative
     ]

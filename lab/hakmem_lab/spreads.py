@@ -1,10 +1,10 @@
 """Spreads, trends and means over many loads, beside the intervals of measuring.statistics."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
-import numpy as np
 from hakmem.measuring.statistics import Interval, bootstrap_interval
 
 
@@ -18,17 +18,15 @@ def costs_chosen_elsewhere(others: Sequence[Sequence[float]]) -> list[float]:
     found = []
     for i in range(max(map(len, rows), default=0)):
         there = [costs for costs in rows if i < len(costs)]
-        found.append(min(there, key=lambda costs: np.median(np.delete(costs, i)))[i])
+        found.append(min(there, key=lambda costs: median([*costs[:i], *costs[i + 1 :]]))[i])
     return found
 
 
 def variation_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
     """The bootstrap 95 % interval of the variation; None where there are too few values."""
-
-    def variations(rows: np.ndarray) -> np.ndarray:
-        return np.std(rows, axis=1, ddof=1) / np.mean(rows, axis=1)
-
-    return bootstrap_interval(values, variations, seed)
+    return bootstrap_interval(
+        values, lambda rows: rows.std(axis=1, ddof=1) / rows.mean(axis=1), seed
+    )
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,8 @@ def trend(values: Sequence[float]) -> Trend:
     # Slow to import, and only this needs it.
     from scipy import stats
 
-    series = np.asarray(values, dtype=float)
-    steps = np.arange(series.size)
-    line = stats.theilslopes(series, steps, alpha=0.95)
-    start, length = float(line.intercept), series.size - 1
+    line = stats.theilslopes(values, alpha=0.95)
+    start, length = float(line.intercept), len(values) - 1
     if start <= 0:
         raise ValueError("the trend does not start above zero")
     return Trend(
@@ -64,5 +60,6 @@ def trend(values: Sequence[float]) -> Trend:
 
 def geometric_mean_interval(ratios: Sequence[float], seed: int) -> Interval:
     """The geometric mean of positive ratios and its bootstrap 95 % interval."""
-    found = bootstrap_interval(ratios, lambda rows: np.exp(np.log(rows).mean(axis=1)), seed)
-    return Interval(geometric_mean(ratios), *(found or ()))
+    logs = [math.log(ratio) for ratio in ratios]
+    found = bootstrap_interval(logs, lambda rows: rows.mean(axis=1), seed)
+    return Interval(geometric_mean(ratios), *map(math.exp, found or ()))

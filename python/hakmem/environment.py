@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
+from hakmem.elf_files import elf_file
 
 SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_")
 # These tell us where a library is, and mean nothing to the allocator.
@@ -53,8 +52,8 @@ def default_cpu() -> str:
 
 def compiler_of(library: Path) -> str:
     """The compiler a library says it was built by, from its .comment section."""
-    with suppress(ELFError, OSError), library.open("rb") as file:
-        if section := ELFFile(file).get_section_by_name(".comment"):
+    with suppress(OSError), elf_file(library) as elf:
+        if section := elf.get_section_by_name(".comment"):
             named = section.data().decode(errors="replace").split("\0")
             return ", ".join(dict.fromkeys(filter(None, named)))
     return "unknown"

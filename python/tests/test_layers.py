@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hakmem"
 LAYERS = (
     "__main__", "commands", "cli", "experiments", "options", "traces", "profiles", "output",
     "processes", "measuring", "running", "allocators", "destinations", "inputs", "documents",
-    "environment", "extras", "errors", "plain_text", "streams",
+    "environment", "elf_files", "extras", "errors", "plain_text", "streams",
 )  # fmt: skip
 
 
@@ -40,3 +42,21 @@ def test_imports_go_one_way(path):
         return
     for module in used(path.read_text()):
         assert LAYERS.index(layer(module)) >= LAYERS.index(own), f"{own} uses {module}"
+
+
+LOADED = """
+import sys
+from hakmem.cli import main
+try:
+    main(args=[{command!r}, "--help"], prog_name="hakmem")
+finally:
+    print(*sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "ab", "record", "replay", "tail"])
+def test_what_only_figures_and_files_need_is_loaded_with_them(command):
+    words = [sys.executable, "-c", LOADED.format(command=command)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stderr.split()
+    assert "click" in told
+    assert not {"numpy", "scipy", "matplotlib", "elftools"} & set(told)

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-
 from hakmem.allocators.peers import Allocator, find
+from hakmem.elf_files import elf_file
 from hakmem.environment import SETTING_PREFIXES
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.plain_text import printable
@@ -234,10 +232,9 @@ def hakmem_libraries(chosen: Sequence[Allocator]) -> list[Path]:
 def is_hakmem(library: Path) -> bool:
     """By what the file defines: its name says nothing, and starting under it may do anything."""
     try:
-        with library.open("rb") as file:
-            elf = ELFFile(file)
+        with elf_file(library) as elf:
             table = elf.get_section_by_name(".dynsym")
             found = table.get_symbol_by_name(OWN_FUNCTION) if table else None
             return any(symbol["st_shndx"] != "SHN_UNDEF" for symbol in found or ())
-    except (ELFError, OSError):
+    except OSError:
         return False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 import click
-import numpy as np
 from rich.table import Table
 
 from hakmem import environment, options
@@ -208,8 +209,8 @@ def mean_ratio(found: Latencies, name: str, other: str, column: str) -> float | 
             both = figures(found, group)[column], figures(found, twin)[column]
             if None not in both:
                 ours, theirs = (max(value, found.step_ns) for value in both)
-                logs.append(np.log(theirs / ours))
-    return float(np.exp(np.mean(logs))) if logs else None
+                logs.append(math.log(theirs / ours))
+    return math.exp(fmean(logs)) if logs else None
 
 
 def latency_table(found: Latencies, width: int = tables.PLAIN_WIDTH) -> Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-import numpy as np
+from itertools import accumulate
 
 BUCKET = "bucket"
 # With fewer calls beyond a percentile than this, it is the luck of a few calls.
@@ -33,18 +34,18 @@ class Histogram:
     def largest(self) -> int:
         return max(high for _, high in self.counts)
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+    def lists(self) -> tuple[list[float], list[int]]:
         """The middle of each bucket, and the number of values up to its end."""
         ordered = sorted(self.counts)
-        middles = np.array([(low + high) / 2 for low, high in ordered])
-        return middles, np.cumsum([self.counts[bucket] for bucket in ordered])
+        middles = [(low + high) / 2 for low, high in ordered]
+        return middles, list(accumulate(self.counts[bucket] for bucket in ordered))
 
     def percentiles(self, shares: Iterable[float]) -> list[float]:
         """The value of rank ceil(share * total), to within its bucket's width."""
-        middles, up_to = self.arrays()
+        middles, up_to = self.lists()
         # A share such as 0.9 of 10 must be rank 9, whatever binary fractions make of it.
-        ranks = np.ceil(np.round(np.asarray(list(shares)) * up_to[-1], 6))
-        return [float(v) for v in middles[np.searchsorted(up_to, np.maximum(ranks, 1))]]
+        ranks = (max(1, math.ceil(round(share * up_to[-1], 6))) for share in shares)
+        return [middles[bisect_left(up_to, rank)] for rank in ranks]
 
     def supported(self, share: float) -> bool:
         """Whether enough values lie beyond this percentile for it to mean anything."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
 
-import numpy as np
+# Loaded with the first interval: it takes a third of a command's start.
+if TYPE_CHECKING:
+    import numpy as np
 
 # Below this many pairs a 95 % interval of a median says nothing.
 INTERVAL_MIN_PAIRS = 5
@@ -43,9 +47,11 @@ def bootstrap_interval(
 ) -> tuple[float, float] | None:
     """The bootstrap 95 % interval (percentile method) of what `statistic` makes of each row of
     resamples; None where there are too few values."""
-    sample = np.asarray(values, dtype=float)
-    if len(sample) < INTERVAL_MIN_PAIRS:
+    if len(values) < INTERVAL_MIN_PAIRS:
         return None
+    import numpy as np
+
+    sample = np.asarray(values, dtype=float)
     picks = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.percentile(statistic(sample[picks]), [2.5, 97.5])
     return float(low), float(high)
@@ -55,8 +61,13 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
     """The median and its bootstrap 95 % interval."""
     if not len(values):
         raise ValueError("no values")
-    found = bootstrap_interval(values, lambda rows: np.median(rows, axis=1), seed)
-    return Interval(float(np.median(values)), *(found or ()))
+
+    def medians(rows: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.median(rows, axis=1)
+
+    return Interval(float(median(values)), *(bootstrap_interval(values, medians, seed) or ()))
 
 
 def exact_median_interval(values: Sequence[float], confidence: float) -> Interval:
@@ -65,7 +76,7 @@ def exact_median_interval(values: Sequence[float], confidence: float) -> Interva
     The interval is absent when there are too few values for this confidence.
     """
     ordered = sorted(values)
-    count, middle = len(ordered), float(np.median(values))
+    count, middle = len(ordered), float(median(ordered))
     # The median lies below the k-th smallest value where fewer than k values lie below the median:
     # of `count` fair coins fewer than k show heads.
     share, k = 0.0, 0
@@ -93,6 +104,8 @@ def net_speed_ratio(
     rounds = list(zip(baseline, other, floor))
     if not rounds:
         return None
+    import numpy as np
+
     ours, theirs, floors = (np.asarray(side, dtype=float) for side in zip(*rounds))
     least = NET_RESOLUTION * float(np.median(floors))
 
@@ -108,7 +121,6 @@ def net_speed_ratio(
 
 def variation(values: Sequence[float]) -> float:
     """The coefficient of variation (sample standard deviation over mean); 0 for one value."""
-    sample = np.asarray(values, dtype=float)
-    if sample.size < 2 or sample.mean() == 0:
+    if len(values) < 2 or (mean := fmean(values)) == 0:
         return 0.0
-    return float(sample.std(ddof=1) / sample.mean())
+    return stdev(values) / mean

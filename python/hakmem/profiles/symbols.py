@@ -14,14 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 
+from hakmem.elf_files import elf_file
 from hakmem.plain_text import printable, some
 from hakmem.profiles.heap_profile import HeapProfile, Mapped
 from hakmem.running.threads import seen_by
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 DEBUG_FOLDER = "usr/lib/debug/.build-id"
 SYMBOL = np.dtype(
@@ -238,8 +241,7 @@ class Module:
         self.is_elf = self.file is None and not self.path.startswith("/memfd:")
         if self.file is None:
             return
-        with suppress(ELFError, OSError, ValueError), self.file.open("rb") as file:
-            elf = ELFFile(file)
+        with suppress(OSError, ValueError), elf_file(self.file) as elf:
             self.segments = [
                 (s["p_offset"], s["p_filesz"], s["p_vaddr"]) for s in elf.iter_segments("PT_LOAD")
             ]
@@ -360,8 +362,7 @@ class Functions:
 
 def symbol_tables(path: Path) -> Iterator[tuple[np.ndarray, bytes]]:
     """Each with its names."""
-    with suppress(ELFError, OSError, ValueError), path.open("rb") as file:
-        elf = ELFFile(file)
+    with suppress(OSError, ValueError), elf_file(path) as elf:
         for name in (".symtab", ".dynsym"):
             section = elf.get_section_by_name(name)
             if section is not None and section["sh_type"] != "SHT_NOBITS":

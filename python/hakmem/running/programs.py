@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-
+from hakmem.elf_files import elf_file
 from hakmem.errors import NOT_FOUND, NOT_STARTED, REFUSED, UserError
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
 # What shows a sanitizer with a malloc of its own, in a program that is built with it.
@@ -201,17 +202,16 @@ def script_interpreter(path: Path) -> Path | None:
 
 def examine_binary(path: Path) -> Examined:
     try:
-        with path.open("rb") as file:
-            return examine_elf(path, ELFFile(file))
-    except (ELFError, OSError):
+        with elf_file(path) as elf:
+            return examine_elf(path, elf)
+    except OSError:
         return Examined(path)
 
 
 @cache
 def own_machine() -> tuple[str, int]:
     """Processor and word size of the interpreter that runs this, and so of what was built here."""
-    with Path(sys.executable).resolve().open("rb") as file:
-        elf = ELFFile(file)
+    with elf_file(Path(sys.executable).resolve()) as elf:
         return elf["e_machine"], elf.elfclass
 
 
@@ -267,6 +267,6 @@ def defines_malloc(elf: ELFFile) -> bool:
 
 def needed_libraries(elf: ELFFile) -> list[str]:
     section = elf.get_section_by_name(".dynamic")
-    if not isinstance(section, DynamicSection):
+    if section is None or section["sh_type"] != "SHT_DYNAMIC":
         return []
     return [tag.needed for tag in section.iter_tags("DT_NEEDED")]

@@ -23,9 +23,7 @@ from pathlib import Path
 from threading import Timer
 from typing import BinaryIO
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-
+from hakmem.elf_files import elf_file
 from hakmem.plain_text import printable
 from hakmem.running import interruption, programs
 from hakmem.running.handover import handing_over
@@ -100,14 +98,13 @@ def counter_offset(library: Path) -> int | None:
     """Where the counter lies from the start of a library, or a program that holds hakmem; None in a
     stripped one."""
     try:
-        with library.open("rb") as file:
-            elf = ELFFile(file)
+        with elf_file(library) as elf:
             table = elf.get_section_by_name(".symtab")
             found = table.get_symbol_by_name(COUNTER) if table else None
             # A program of a fixed address has that in its symbols, a library or PIE has 0.
             lowest = min((s["p_vaddr"] for s in elf.iter_segments("PT_LOAD")), default=0)
             return found[0]["st_value"] - lowest // PAGE_BYTES * PAGE_BYTES if found else None
-    except (ELFError, OSError):
+    except OSError:
         return None
 
 
