@@ -178,7 +178,12 @@ TEST(Blocks, LeaveErrnoAloneWhenTheyAreServed) {
 
 // --- realloc ---
 
-using Resize = void *(*)(hakmem_heap *other, void *p, size_t size);
+struct Resize {
+  const char *name;
+  void *(*call)(hakmem_heap *other, void *p, size_t size);
+};
+
+void PrintTo(const Resize &resize, std::ostream *out) { *out << resize.name; }
 
 class Resizing : public testing::TestWithParam<Resize> {};
 
@@ -190,7 +195,7 @@ TEST_P(Resizing, StaysInItsHeap) {
       SCOPED_TRACE(testing::Message() << from << " to " << to);
       Block b = block_in(heap, from, 0x5a);
       ASSERT_NE(b.p, nullptr);
-      auto *p = static_cast<unsigned char *>(GetParam()(other, b.p, to));
+      auto *p = static_cast<unsigned char *>(GetParam().call(other, b.p, to));
       ASSERT_NE(p, nullptr);
       EXPECT_TRUE((Block{p, to, 0x5a}.holds(std::min(from, to))));
       EXPECT_EQ(hakmem_heap_of(p), heap);
@@ -212,14 +217,14 @@ TEST_P(Resizing, InSmallSteps) {
   void *p = hakmem_heap_malloc(heap, 1);
   *static_cast<unsigned char *>(p) = 0x77;
   for (size_t size = 2; size < 3 * MIB; size += 1 + size / 9) {
-    p = GetParam()(other, p, size);
+    p = GetParam().call(other, p, size);
     ASSERT_NE(p, nullptr);
     ASSERT_EQ(*static_cast<unsigned char *>(p), 0x77);
     ASSERT_EQ(hakmem_heap_of(p), heap);
     ASSERT_EQ(heap.live(), hakmem_malloc_usable_size(p));
   }
   for (size_t size = 3 * MIB; size > 1; size -= 1 + size / 9) {
-    p = GetParam()(other, p, size);
+    p = GetParam().call(other, p, size);
     ASSERT_NE(p, nullptr);
     ASSERT_EQ(*static_cast<unsigned char *>(p), 0x77);
     ASSERT_EQ(heap.live(), hakmem_malloc_usable_size(p));
@@ -232,7 +237,7 @@ TEST_P(Resizing, ToZeroFrees) {
   Heap heap, other;
   for (size_t size : edges()) {
     void *p = hakmem_heap_malloc(heap, size);
-    EXPECT_EQ(GetParam()(other, p, 0), nullptr);
+    EXPECT_EQ(GetParam().call(other, p, 0), nullptr);
     EXPECT_EQ(heap.stats().blocks, 0u) << size;
     EXPECT_EQ(heap.live(), 0u) << size;
   }
@@ -243,7 +248,7 @@ TEST_P(Resizing, MainBlocksStayInTheMainHeap) {
   Heap other;
   for (size_t from : edges()) {
     for (size_t to : {size_t{10}, size_t{40000}, 33 * MIB}) {
-      void *p = GetParam()(other, hakmem_malloc(from), to);
+      void *p = GetParam().call(other, hakmem_malloc(from), to);
       ASSERT_NE(p, nullptr);
       EXPECT_EQ(hakmem_heap_of(p), nullptr);
       hakmem_free(p);
@@ -253,9 +258,9 @@ TEST_P(Resizing, MainBlocksStayInTheMainHeap) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Resizing,
-                         testing::Values([](hakmem_heap *, void *p, size_t size) { return hakmem_realloc(p, size); },
-                                         [](hakmem_heap *, void *p, size_t size) { return hakmem_reallocarray(p, size, 1); },
-                                         [](hakmem_heap *other, void *p, size_t size) { return hakmem_heap_realloc(other, p, size); }));
+                         testing::Values(Resize{"realloc", [](hakmem_heap *, void *p, size_t size) { return hakmem_realloc(p, size); }},
+                                         Resize{"reallocarray", [](hakmem_heap *, void *p, size_t size) { return hakmem_reallocarray(p, size, 1); }},
+                                         Resize{"heap_realloc", [](hakmem_heap *other, void *p, size_t size) { return hakmem_heap_realloc(other, p, size); }}));
 
 TEST(Blocks, ReallocOfNullIsMallocInTheHeap) {
   Heap heap;

@@ -107,10 +107,17 @@ void copy_in_handler(int) {
 }
 
 /* With _Fork, and with fork: its handlers must not wait for what the thread they interrupted holds. */
-class LoneThread : public testing::TestWithParam<pid_t (*)()> {};
+struct Copy {
+  const char *name;
+  pid_t (*call)();
+};
+
+void PrintTo(const Copy &copy, std::ostream *out) { *out << copy.name; }
+
+class LoneThread : public testing::TestWithParam<Copy> {};
 
 TEST_P(LoneThread, CopiesGoOn) {
-  make_copy = GetParam();
+  make_copy = GetParam().call;
   install(copy_in_handler, SIGALRM);
   itimerval timer = {{0, 1000}, {0, 1000}};
   ASSERT_EQ(0, setitimer(ITIMER_REAL, &timer, nullptr));
@@ -135,7 +142,6 @@ TEST_P(LoneThread, CopiesGoOn) {
   EXPECT_EQ(0u, here::heap_check());
 }
 
-INSTANTIATE_TEST_SUITE_P(SignalFork, LoneThread, testing::Values(_Fork, fork),
-                         [](const auto &call) { return call.index == 0 ? "AfterUnderscoreFork" : "AfterFork"; });
+INSTANTIATE_TEST_SUITE_P(SignalFork, LoneThread, testing::Values(Copy{"_Fork", _Fork}, Copy{"fork", fork}));
 
 }  // namespace

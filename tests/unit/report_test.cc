@@ -220,7 +220,14 @@ TEST_F(HeapCheck, CachedBlockThatIsFree) {
 }
 
 /* exit in a signal handler that has interrupted this thread under a lock: the report cannot wait for it. */
-using ExitDeathTest = testing::TestWithParam<hak_lock *>;
+struct Held {
+  const char *name;
+  hak_lock *lock; /* NULL: of a bin */
+};
+
+void PrintTo(const Held &held, std::ostream *out) { *out << held.name; }
+
+using ExitDeathTest = testing::TestWithParam<Held>;
 
 TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
   auto end = [] {
@@ -228,13 +235,14 @@ TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
     hakmem_free(hakmem_malloc(1));
     hak_config.stats = HAK_STATS_TEXT;
     hak_config.os_stats = 1;
-    hak_lock_take(GetParam() != nullptr ? GetParam() : &hak_arena_current()->bins[0].lock);
+    hak_lock_take(GetParam().lock != nullptr ? GetParam().lock : &hak_arena_current()->bins[0].lock);
     exit(7);
   };
   EXPECT_EXIT(end(), testing::ExitedWithCode(7), "HAKMEM_STATS, .*: nothing is printed: .*\n.SS_OS_STATS. alloc=");
 }
 
 INSTANTIATE_TEST_SUITE_P(Locks, ExitDeathTest,
-                         testing::Values(&hak_span_pool.lock, &hak_meta_lock, &hak_huge_lock, nullptr));
+                         testing::Values(Held{"pool", &hak_span_pool.lock}, Held{"metadata", &hak_meta_lock},
+                                         Held{"huge", &hak_huge_lock}, Held{"bin", nullptr}));
 
 }  // namespace
