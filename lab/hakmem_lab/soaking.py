@@ -22,7 +22,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running import interruption
-from hakmem.running.launching import NOT_PRELOADED, Start, launcher_arguments, run_once
+from hakmem.running.launching import NOT_PRELOADED, Start, launcher_arguments, reap, run_once
 
 from hakmem_lab import soak_file
 from hakmem_lab.shell import allocator_json
@@ -106,7 +106,7 @@ class LongProcess:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            reap(self._process)
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()

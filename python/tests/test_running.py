@@ -23,7 +23,7 @@ from hakmem.measuring.rotation import (
 )
 from hakmem.plain_text import with_last_words
 from hakmem.running.interruption import put_back
-from hakmem.running.launching import count_system_calls, run_once
+from hakmem.running.launching import count_system_calls, own_session, run_once, wait_or_end
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
 ANSWER = custom_metric(r"answer (\d+)", lower_is_better=False)
@@ -255,3 +255,28 @@ def has_ended(process: int) -> bool:
         return "(zombie)" in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return True
+
+
+def interrupt_within(process: subprocess.Popen) -> None:
+    """Its wait() is interrupted where its lock has been taken and will not be dropped."""
+
+    def wait(*_):
+        process._waitpid_lock.acquire()
+        raise KeyboardInterrupt
+
+    process.wait = wait
+
+
+def test_ctrl_c_in_the_middle_of_a_wait_ends_the_program():
+    process = subprocess.Popen(["/bin/sleep", "100"])
+    interrupt_within(process)
+    with pytest.raises(KeyboardInterrupt):
+        wait_or_end(process, 0)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_ctrl_c_in_the_middle_of_a_wait_ends_a_session():
+    with pytest.raises(KeyboardInterrupt), own_session(["/bin/sleep", "100"]) as process:
+        interrupt_within(process)
+        process.wait()
+    assert process.returncode == -signal.SIGKILL

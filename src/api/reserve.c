@@ -27,8 +27,9 @@ static hak_span *claim(hak_span *list, size_t spans, bool huge) {
 
 static hak_span *claim_all(size_t spans, bool huge, bool *enough) {
   hak_span *list = NULL;
-  /* Else in steps that show the pool where its huge pages begin. */
-  for (size_t most = huge ? HAK_EXTENT_MAX_SPANS : HAK_HUGE_PAGE_SPANS; spans > 0 && most > 0;) {
+  /* Else in steps that show the pool where its huge pages begin. What fits nowhere, between guards too, would make the region grow for nothing. */
+  size_t most = huge ? HAK_EXTENT_MAX_SPANS : hak_min_size(HAK_HUGE_PAGE_SPANS, HAK_EXTENT_MAX_SPANS);
+  while (spans > 0 && most > 0) {
     size_t some = hak_min_size(spans, most);
     hak_span *s = claim(list, some, huge);
     if (s != NULL) {

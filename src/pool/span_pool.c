@@ -283,7 +283,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
 }
 
 hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed) {
-  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS);
+  HAK_ASSERT(spans > 0 && spans <= HAK_EXTENT_MAX_SPANS);
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   size_t from = hak_span_pool.huge_from_spans;

@@ -165,6 +165,14 @@ TEST_F(Reserve, OfMoreThanAChunkAndOfLittle) {
   }
 }
 
+TEST_F(Reserve, TakesNoMoreAddressesThanAreAskedFor) {
+  for (unsigned flags : {0u, unsigned{HAKMEM_RESERVE_POPULATE}, unsigned{HAKMEM_RESERVE_HUGE}}) {
+    uint64_t before = stats().regions;
+    for (size_t mib = 1; mib <= 64; mib *= 2) ASSERT_EQ(hakmem_reserve(mib * MIB, flags), 0);
+    EXPECT_EQ(stats().regions, before) << flags;
+  }
+}
+
 TEST_F(Reserve, Errors) {
   EXPECT_EQ(hakmem_reserve(MIB, 4), EINVAL);
   EXPECT_EQ(hakmem_reserve(MIB, ~0u), EINVAL);

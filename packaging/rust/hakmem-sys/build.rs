@@ -78,7 +78,10 @@ fn c_folder() -> PathBuf {
     }
 }
 
-/// Every C file but those of the features that are off.
+/// Of libhakmem-je.so alone, whose names a program's own jemalloc may have.
+const OTHER_SOURCES: [&str; 2] = ["je", "api/totals.c"];
+
+/// Every C file but those of another library and of the features that are off.
 fn sources(src: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(src, &mut found);
@@ -87,7 +90,8 @@ fn sources(src: &Path) -> Vec<PathBuf> {
         if name.starts_with("override") {
             feature("override") && name.ends_with("override_libc.c")
         } else {
-            feature("hardened") || !HARDENED_SOURCES.iter().any(|only| name.ends_with(only))
+            !OTHER_SOURCES.iter().any(|other| name.starts_with(other))
+                && (feature("hardened") || !HARDENED_SOURCES.iter().any(|only| name.ends_with(only)))
         }
     });
     // The order of a folder differs from machine to machine, and with it the archive.

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -153,7 +153,15 @@ def own_session(
     finally:
         if process.poll() is None:
             os.killpg(process.pid, number)
-            process.wait()
+            reap(process)
+
+
+def reap(process: subprocess.Popen) -> None:
+    """Waits for a process that has been told to end. Not by its wait(): what a signal raises in the
+    middle of one can leave its lock taken for good."""
+    if process.returncode is None:
+        with suppress(ChildProcessError):
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
 
 def run_once(command: Sequence[str], *how, **named) -> Outcome:
@@ -235,7 +243,7 @@ def wait_or_end(launcher: subprocess.Popen, limit_s: float) -> bool:
         launcher.wait(limit_s or None)
     except BaseException as error:
         launcher.terminate()
-        launcher.wait()
+        reap(launcher)
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         return False

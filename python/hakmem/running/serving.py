@@ -26,6 +26,7 @@ from hakmem.running.launching import (
     costs_of,
     end_of,
     launcher_arguments,
+    reap,
     run_once,
     signal_name,
 )
@@ -160,7 +161,7 @@ class Server:
         """Ends what still runs, after a failure or an interrupt."""
         # The launcher ends the server first.
         self.launcher.terminate()
-        self.launcher.wait()
+        reap(self.launcher)
         self.report.close()
 
 
