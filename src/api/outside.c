@@ -109,9 +109,10 @@ HAK_COLD void hak_outside_serve(uint64_t now_ms) {
 }
 
 /* No thread is at it: signals are held, so that no handler forks in the middle, and other threads are not in the child. One of them may have been about
- * to make more of the answer's memory accessible. */
+ * to make more of the answer's memory accessible, or to say that it had switched sampling on. */
 void hak_outside_fork_child(void) {
   drop_answer();
+  if (hak_load_relaxed(&turn) != 0) hak_store_relaxed(&hak_outside_on, 1);
   hak_store_relaxed(&turn, 0);
   hak_store_relaxed(&seen, hak_load_relaxed(&hak_outside.beat));
   hak_store_relaxed(&until_ms, 0);

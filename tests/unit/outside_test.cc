@@ -33,12 +33,14 @@ const bool forks = true;
 std::atomic<uint64_t> clock_ms{1000};
 std::atomic<bool> refuses{false};
 std::atomic<unsigned> refused{0};
+std::atomic<bool> halts{false}, halted{false}; /* in the mapping of an answer */
 hak_os_ops fake;
 
 void start_off() {
   fake = hak_os_linux;
   fake.now_ms = [] { return clock_ms.load(); };
   fake.map = [](void *hint, size_t bytes, bool accessible, bool fixed) -> void * {
+    while (halts && __atomic_load_n(&hak_outside.sequence, __ATOMIC_RELAXED) % 2 != 0) halted = true;
     if (refuses && bytes >= 16 * HAK_MIB) return refused++, nullptr;
     return hak_os_linux.map(hint, bytes, accessible, fixed);
   };
@@ -253,6 +255,32 @@ TEST(Outside, ATracerSwitches) {
 #else
   GTEST_SKIP() << "built without probes";
 #endif
+}
+
+// Its parent had switched sampling on, and had not said so yet.
+TEST(Outside, AForkWhileSomebodyAnswersIsNotSampled) {
+  if (!forks) GTEST_SKIP() << "ThreadSanitizer's children have no threads' past";
+  start_off();
+  halts = true;
+  std::thread answers([] {
+    hakmem_free(hakmem_malloc(1));
+    ask(3, 1);
+    work();
+  });
+  while (!halted) usleep(100);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    halts = false;
+    bool sampled = is_on();
+    work();
+    _exit(sampled && !is_on() ? 0 : 1);
+  }
+  halts = false;
+  answers.join();
+  int status;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // Beats, ends and answers beside threads that allocate, and their children.
