@@ -72,6 +72,7 @@ def document() -> dict:
     return json.loads((results() / "results.json").read_text())
 
 
+@pytest.mark.turns
 def test_a_suite_leaves_tables_and_all_files(suite):
     found = run(suite, "--seed", "5")
     assert found.exit_code == 0, found.output
@@ -141,6 +142,7 @@ def test_missing_peer_asked_for_is_said_before_anything_runs(suite):
     assert "rpmalloc: not built (hakmem peers build rpmalloc)" in found.output
 
 
+@pytest.mark.turns
 def test_crash_under_one_allocator_leaves_the_rest(tmp_path, build):
     floor = build / "bench" / "libfloor.so"
     script = "case $LD_PRELOAD in *floor*) echo oops >&2; kill -SEGV $$;; esac"

@@ -31,6 +31,7 @@ def test_program_that_cannot_be_had_has_the_status_of_every_command(words, stati
         assert (found.exit_code, told in found.output) == (status, True), found.output
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("command", ["soak", "drawn", "programs", "steady"])
 def test_missing_library_of_hakmem_has_the_status_of_every_command(command, monkeypatch, tmp_path):
     monkeypatch.setenv("HAKLAB_LIB", "/nowhere/libhakmem.so")
@@ -41,6 +42,7 @@ def test_missing_library_of_hakmem_has_the_status_of_every_command(command, monk
     assert told in found.output
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -63,6 +65,7 @@ def test_setting_of_the_environment_that_hakmem_refuses(knowing, monkeypatch):
     assert (found.exit_code, "environment: HAKMEM_PROFLE" in found.output) == (2, True)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "words",
     [

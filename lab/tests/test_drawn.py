@@ -84,6 +84,7 @@ def test_seeds_are_ranges_and_single_ones():
             parse_seeds(text)
 
 
+@pytest.mark.turns
 def test_every_seed_has_figures_files_and_words(program):
     found = run(
         "--seeds", "1..3", "--scale", "1", "--rounds", "2", "--rest", "0.05", "--floor",
@@ -114,6 +115,7 @@ def test_every_seed_has_figures_files_and_words(program):
     )
 
 
+@pytest.mark.turns
 def test_picture_has_a_line_for_each_peer(program, tmp_path):
     path = tmp_path / "peers.svg"
     found = run("--seeds", "1..2", "--scale", "1", "--rounds", "1", "--rest", "0",
@@ -128,6 +130,7 @@ def test_picture_has_a_line_for_each_peer(program, tmp_path):
     assert "no peer has figures" in alone.output and not (tmp_path / "alone.svg").exists()
 
 
+@pytest.mark.turns
 def test_two_builds_get_a_verdict(program, forwarding):
     names = f"new={forwarding},old={forwarding}"
     found = run("--seeds", "1..5", *SMALL, "--with", names)
@@ -140,6 +143,7 @@ def test_two_builds_get_a_verdict(program, forwarding):
     assert set(document["served"].values()) == {"yes"}
 
 
+@pytest.mark.turns
 def test_stopped_run_goes_on(program):
     begun = run("--seeds", "1..2", *SMALL[:4], "--rest", "0.01", "--with", "hakmem,glibc")
     assert begun.exit_code == 0, begun.output
@@ -208,6 +212,7 @@ def broken_library(folder: Path) -> Path:
     return compile_c(folder / "broken.so", [source], "-shared", "-fPIC", "-fno-builtin")
 
 
+@pytest.mark.turns
 def test_failing_peer_is_named_and_the_rest_goes_on(program, tmp_path):
     library = broken_library(tmp_path)
     # A thread's first allocation in the program, or what comes before its main: both abort.
@@ -247,6 +252,7 @@ def test_wrong_command_lines(arguments, complaint):
     assert complaint in found.output
 
 
+@pytest.mark.turns
 def test_interrupt_keeps_finished_seeds(program, build):
     command = [sys.executable, "-c", "from hakmem.cli import main; main()", "drawn"]
     command += ["--seeds", "1..500", *SMALL, "--with", "glibc,hakmem"]
@@ -344,6 +350,7 @@ def noisy_seeds(factors: dict[str, float]) -> list[Measured]:
     ]
 
 
+@pytest.mark.turns
 def test_peer_chosen_by_other_rounds_is_not_the_luckiest():
     session = session_of(COPIES, list(range(40)))
     equal = drawn_results.collect(session, noisy_seeds({}))
@@ -450,6 +457,7 @@ def test_who_failed_is_no_peer_of_that_seed():
     assert "exit status 1" in shown(ours)
 
 
+@pytest.mark.turns
 def test_pictures_are_the_same_for_the_same_figures():
     session = session_of(["a", "b"], [1])
     found = drawn_results.collect(session, [measured(1, {"a": (100, 10, 10), "b": (40, 1, 1)})])

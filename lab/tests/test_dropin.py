@@ -109,6 +109,7 @@ def test_a_list_of_sources_that_is_not_there(tree, monkeypatch):
     assert (found.exit_code, "none.sources is missing" in found.output) == (125, True)
 
 
+@pytest.mark.turns
 def test_programs_must_print_the_same(tree, monkeypatch):
     shop = Shop()
     (row,) = dropin.programs(shop)

@@ -141,6 +141,7 @@ def test_only_googles_tcmalloc_gets_its_tunable(folder, monkeypatch):
     assert given == "glibc.malloc.check=1:glibc.pthread.rseq=0"
 
 
+@pytest.mark.turns
 def test_settings_of_a_peer_reach_it_alone_and_are_printed(folder, whole, monkeypatch):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     put("tcmalloc-google", whole)
@@ -276,6 +277,7 @@ def test_build_puts_library_and_metadata_into_the_cache(folder, fake_tools):
     assert not list((folder / "work").iterdir())
 
 
+@pytest.mark.turns
 def test_build_from_sources_has_the_crates_definitions(folder, fake_tools, tmp_path):
     """As hardened_malloc is built: all sources of a folder, C and C++, by the compiler itself."""
     crate = tmp_path / "hardened"

@@ -85,6 +85,7 @@ def test_inputs_are_of_their_seed():
         assert one == same != other, kind
 
 
+@pytest.mark.turns
 def test_programs_have_figures_files_and_a_picture(tmp_path):
     outputs = {name: tmp_path / name for name in ("a.json", "a.svg")}
     found = run(
@@ -125,6 +126,7 @@ def test_programs_have_figures_files_and_a_picture(tmp_path):
     assert (folder / "sort.jsonl").read_text() == journal
 
 
+@pytest.mark.turns
 def test_stopped_run_goes_on(tmp_path):
     found = run(tmp_path, SORT + ECHO, "--with", "glibc", "--rounds", "3")
     assert found.exit_code == 0, found.output
@@ -217,6 +219,7 @@ def test_two_runs_of_a_seed_have_inputs_of_their_own():
         assert one != other and len(str(one)) == len(str(other))
 
 
+@pytest.mark.turns
 def test_counts_are_the_same_in_two_runs(tmp_path, monkeypatch):
     counts = []
     for name in ("one", "two"):

@@ -28,6 +28,7 @@ def small_server(load: str, **changes) -> RealLoad:
     return small_load("", command=command, load=f"sh -c {quote(load)} {{in}}", **changes)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", TINY)
 def test_each_server_gives_the_same_output_under_both(name, tmp_path):
     load = RealLoad(next(one for one in read_catalogue(CATALOGUE) if one.name == name), 1)

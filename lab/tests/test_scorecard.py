@@ -138,6 +138,7 @@ def test_document_is_the_golden_one(folder, soak):
     assert compose(folder, [soak], BARS) == GOLDEN.read_text()
 
 
+@pytest.mark.turns
 def test_the_same_files_give_the_same_text(folder, soak, tmp_path):
     other = tmp_path / "elsewhere" / "bench-2"
     shutil.copytree(folder, other)
@@ -314,6 +315,7 @@ def run(*arguments: str):
     return CliRunner().invoke(main, ["scorecard", *arguments])
 
 
+@pytest.mark.turns
 def test_command_writes_the_document(folder, soak, tmp_path):
     out = tmp_path / "card.md"
     found = run("--from", str(folder), "--soak", str(soak), "--out", str(out))
@@ -323,6 +325,7 @@ def test_command_writes_the_document(folder, soak, tmp_path):
         assert one.title in out.read_text()
 
 
+@pytest.mark.turns
 def test_system_calls_are_counted_once(build, tmp_path, monkeypatch):
     monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(scorecard, "count_row", lambda row, *_: Calls(row.name, "t", 100_000, 0))

@@ -84,6 +84,7 @@ def failures(epochs: list[Epoch], **thresholds) -> tuple[str, ...]:
     return judge(epochs, Thresholds(**thresholds))[0].failures
 
 
+@pytest.mark.turns
 def test_file_gives_back_what_was_written(tmp_path):
     rows = [epoch(1, "a"), replace(epoch(2, "b"), live_kb=None, ops=None, p50_ns=None)]
     found = soak_file.read(write(tmp_path / "s.csv", rows, {"cpus": None}))
@@ -339,6 +340,7 @@ def even_clock(monkeypatch):
     monkeypatch.setattr("hakmem_lab.soak_judging.trend", lambda _: Trend(0.0, 0.0, 0.0))
 
 
+@pytest.mark.turns
 @pytest.mark.usefixtures("even_clock")
 def test_run_gives_whole_rounds_and_its_own_program_lines(tmp_path):
     path = tmp_path / "s.csv"
@@ -360,6 +362,7 @@ def test_run_gives_whole_rounds_and_its_own_program_lines(tmp_path):
         assert tuple(next(csv.reader(lines))) == COLUMNS
 
 
+@pytest.mark.turns
 @pytest.mark.usefixtures("even_clock")
 def test_settings_reach_programs_and_are_told(tmp_path):
     path, seen = tmp_path / "s.csv", tmp_path / "seen"
@@ -378,6 +381,7 @@ def test_settings_reach_programs_and_are_told(tmp_path):
     assert run("--resume", str(path), "--set", "GIVEN=x").exit_code == 2
 
 
+@pytest.mark.turns
 @pytest.mark.usefixtures("even_clock")
 def test_interrupted_run_goes_on_where_it_stopped(build, tmp_path):
     path = tmp_path / "s.csv"

@@ -87,6 +87,7 @@ def make_archive(folder: Path, text: str) -> Path:
     return archive
 
 
+@pytest.mark.turns
 def test_glibc_is_linked_statically_and_found_again(folder, program):
     first = link(program, "glibc")
     assert first.problem == ""
@@ -103,6 +104,7 @@ def test_glibc_is_linked_statically_and_found_again(folder, program):
     assert second.contender(()).run().stdout == "Throughput = 6 ops/s\n"
 
 
+@pytest.mark.turns
 def test_allocator_in_an_archive_is_the_programs_own(folder, program, own_build):
     make_archive(own_build, BUMP)
     found = link(program, "hakmem")
@@ -113,6 +115,7 @@ def test_allocator_in_an_archive_is_the_programs_own(folder, program, own_build)
     assert ran.stdout == "Throughput = 5 ops/s\n"
 
 
+@pytest.mark.turns
 def test_archive_without_malloc_is_refused(folder, program, own_build):
     make_archive(own_build, "int nothing(void) { return 0; }")
     found = link(program, "hakmem")
@@ -123,11 +126,13 @@ def test_archive_without_malloc_is_refused(folder, program, own_build):
         found.contender(())
 
 
+@pytest.mark.turns
 def test_archive_with_some_functions_only_is_refused(folder, program, own_build):
     make_archive(own_build, BUMP.replace("void free(", "void other_free("))
     assert "free comes from" in link(program, "hakmem").problem
 
 
+@pytest.mark.turns
 def test_allocator_that_fails_the_trial_is_not_linked(folder, program, own_build):
     make_archive(own_build, BUMP.replace("malloc(n * size)", "memset(malloc(n * size), 1, 1)"))
     assert "calloc gave memory that is not zero" in link(program, "hakmem").problem

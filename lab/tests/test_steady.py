@@ -93,6 +93,7 @@ def test_late_calls_are_between_looks():
     assert late_calls([], 10) is None
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(not LIBRARY.exists(), reason="there is no build")
 def test_hakmem_is_looked_at_while_it_runs():
     ours = replace(find("glibc"), name="hakmem", library=LIBRARY)
@@ -113,6 +114,7 @@ def test_failing_program_has_no_figure(tmp_path):
     assert "argument ws" in count_row(wrong, ours, 0.02).note
 
 
+@pytest.mark.turns
 def test_command_tells_of_each_row(tmp_path, monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(library(tmp_path, 0)))
     found = run("--rows", "random-mixed-400", "--rows", "random-mixed-4000", "--seconds", "0.01")
@@ -126,6 +128,7 @@ def test_command_tells_of_each_row(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.turns
 def test_a_missed_row_is_a_status(tmp_path, monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(library(tmp_path, 1000)))
     found = run("--rows", "random-mixed-400", "--seconds", "0.01")

@@ -35,13 +35,15 @@ SHARE = 4
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With TEST_DAY (`make test`) one test in SHARE of each file, others each day."""
+    """With TEST_DAY (`make test`) all quick ones, and one in SHARE of those marked `turns`, others
+    each day."""
     day = os.environ.get("TEST_DAY")
     if not day:
         return
-    kept = [item for turn, item in enumerate(items, int(day)) if turn % SHARE == 0]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    in_turn = [item for item in items if item.get_closest_marker("turns")]
+    left = [item for turn, item in enumerate(in_turn, int(day)) if turn % SHARE != 0]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:

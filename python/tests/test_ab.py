@@ -66,6 +66,7 @@ def trials(effect: float, count: int = 200) -> Counter:
     return Counter(sequential(bursts(generator, effect)) for _ in range(count))
 
 
+@pytest.mark.turns
 def test_noise_alone_is_not_called_a_difference():
     found = trials(1.0)
     assert found[Verdict.GO] + found[Verdict.NO_GO] <= 2
@@ -146,6 +147,7 @@ def test_settings_are_compared(tmp_path, speed, verdict, status):
     assert_in_order(found.output, "median", "How it was measured", "host ", "command line ")
 
 
+@pytest.mark.turns
 def test_lower_is_better_turns_the_verdict():
     found = run("--a-lib", "glibc", "--b-lib", "glibc", "--b", "SPEED=90", *FIGURE,
                 "--lower-is-better", "--", *PRINTS)  # fmt: skip
@@ -213,6 +215,7 @@ def test_bad_options_are_refused(arguments, said):
     assert said in found.output
 
 
+@pytest.mark.turns
 def test_interrupt_leaves_a_verdict_on_what_there_is(build, tmp_path):
     path = tmp_path / "out.json"
     journals = tmp_path / "results"

@@ -174,6 +174,7 @@ def opened(request, browser, report_path):
     return browser
 
 
+@pytest.mark.turns
 def test_page_is_not_wider_than_its_window(opened):
     wide, there = opened.execute_script(
         "return [document.scrollingElement.scrollWidth, innerWidth]"
@@ -258,5 +259,6 @@ def test_browser_has_nothing_to_complain_of(opened):
     assert opened.get_log("browser") == []
 
 
+@pytest.mark.turns
 def test_nothing_is_fetched(opened):
     assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0

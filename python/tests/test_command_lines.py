@@ -122,6 +122,7 @@ def test_all_that_is_refused_beside_from_is_named():
     assert told == "--from measures nothing: --rounds, --seed, PROGRAM cannot be given"
 
 
+@pytest.mark.turns
 def test_from_writes_only_what_is_asked_for(results, tmp_path):
     path = journal(results)
     assert run("compare", "--from", str(path)).exit_code == 0
@@ -221,6 +222,7 @@ def with_value(value: object):
     return change
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -251,6 +253,7 @@ def test_damaged_lines_of_a_journal_are_named_and_left_out(results, change, told
     assert "Wall time" in plain
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("gone", "count"), [((3,), 1), ((2, 4), 2), ((6,), 1)])
 def test_rounds_without_a_line_are_told_as_missing(results, gone, count):
     path = damaged(
@@ -263,6 +266,7 @@ def test_rounds_without_a_line_are_told_as_missing(results, gone, count):
     assert "left out: these are" not in found.output
 
 
+@pytest.mark.turns
 def test_last_line_that_was_cut_short_is_of_a_killed_run(results):
     path = damaged(journal(results), lambda lines: [*lines[:-2], lines[-2][:20]])
     found = run("compare", "--from", str(path))
@@ -271,6 +275,7 @@ def test_last_line_that_was_cut_short_is_of_a_killed_run(results):
     assert "interrupted after 4 of 5 rounds" in found.output
 
 
+@pytest.mark.turns
 def test_nobody_knows_what_a_damaged_last_line_said(results):
     path = damaged(journal(results), lambda lines: [*lines[:-1], "garbage\n"])
     found = run("compare", "--from", str(path))
@@ -292,6 +297,7 @@ def test_wrong_file_for_from_is_one_line(tmp_path, text, told):
     assert told in refused("compare", "--from", "file")
 
 
+@pytest.mark.turns
 def test_head_that_does_not_tell_what_was_measured_is_one_line(results):
     path = journal(results)
     for name, value in (("facts", {"a": 1}), ("pairs", "x"), ("program", [1]), ("notes", None)):
@@ -300,6 +306,7 @@ def test_head_that_does_not_tell_what_was_measured_is_one_line(results):
         assert "is no journal of hakmem compare" in refused("compare", "--from", str(other))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", [-1, "x", {}])
 def test_seed_of_a_journal_that_is_none_is_damage(results, seed):
     path = journal(results)
@@ -310,6 +317,7 @@ def test_seed_of_a_journal_that_is_none_is_damage(results, seed):
     )
 
 
+@pytest.mark.turns
 def test_journal_without_its_contenders_is_not_called_a_report(results):
     path = journal(results)
     head = json.loads(path.read_text().splitlines()[0])
@@ -334,6 +342,7 @@ def test_what_a_command_sets_itself_is_not_taken(arguments, told):
     assert refused(*arguments, "--", "/bin/true").startswith(told)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("kept", "why"),
     [
@@ -427,6 +436,7 @@ def test_limit_that_refuses_everything_is_not_a_program_that_allocates_nothing(m
     assert "HAKMEM_LIMIT=2 and ulimit -v 20000 refused it everything" in proof.idle_words()
 
 
+@pytest.mark.turns
 def test_settings_of_hakmem_decide_nothing_where_it_takes_no_part(knowing, monkeypatch):
     """It is loaded to see whether the program allocates at all."""
     for value in ("1", "1X"):
@@ -435,6 +445,7 @@ def test_settings_of_hakmem_decide_nothing_where_it_takes_no_part(knowing, monke
         assert found.exit_code == 0, found.output
 
 
+@pytest.mark.turns
 def test_run_and_record_name_the_limit(build, tmp_path):
     (tmp_path / "idle.c").write_text("int main(void) { return 0; }\n")
     idle = compile_c(tmp_path / "idle", [tmp_path / "idle.c"])

@@ -129,6 +129,7 @@ def test_page_holds_its_plots_and_refers_to_nothing_outside():
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.turns
 def test_compare_prints_tables_and_writes_both_files(tmp_path):
     table, page_path = tmp_path / "out.json", tmp_path / "out.html"
     found = run("compare", "--with", "glibc", "--pairs", "5", "--json", str(table),
@@ -143,6 +144,7 @@ def test_compare_prints_tables_and_writes_both_files(tmp_path):
     assert page_path.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.turns
 def test_compare_names_what_is_not_there_by_default(monkeypatch):
     monkeypatch.setenv("MIMALLOC_SO", "/nowhere/libmimalloc.so")
     found = run("compare", "--pairs", "1", "--", "/bin/true")
@@ -194,6 +196,7 @@ def test_peer_asked_for_and_missing_is_said_before_anything_runs(tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.turns
 def test_program_that_crashes_under_one_leaves_the_others(build, tmp_path):
     floor = build / "bench" / "libfloor.so"
     script = "case $LD_PRELOAD in *floor*) echo oops >&2; kill -SEGV $$;; esac"
@@ -206,6 +209,7 @@ def test_program_that_crashes_under_one_leaves_the_others(build, tmp_path):
     assert "oops" in document["problems"]["new"]
 
 
+@pytest.mark.turns
 def test_hakmem_that_did_not_serve_is_said(build):
     found = run(
         "compare", "--pairs", "1", "--with", "glibc,hakmem", "--", "/bin/sh", "-c", "exit 0"
@@ -214,6 +218,7 @@ def test_hakmem_that_did_not_serve_is_said(build):
     assert "hakmem: NOT SERVED" in found.output
 
 
+@pytest.mark.turns
 def test_allocator_that_did_not_serve_has_no_rank_and_no_verdict(build, tmp_path):
     """Not even where its row is the best, and of its command the baseline."""
     floor, out, page_path = build / "bench" / "libfloor.so", tmp_path / "j", tmp_path / "p.html"
@@ -281,6 +286,7 @@ def sleepers(mark: str) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_rounds_report_and_no_child(results, number):
     program = ("/bin/sh", "-c", "sleep 0.2; sleep 0.0321 & wait")
@@ -297,6 +303,7 @@ def test_a_signal_leaves_rounds_report_and_no_child(results, number):
     assert not sleepers("0.0321")
 
 
+@pytest.mark.turns
 def test_interrupt_in_the_first_round_leaves_the_files_of_before(results, tmp_path):
     out = tmp_path / "out.json"
     out.write_text('{"made_by": "hakmem compare"}')
@@ -341,6 +348,7 @@ def test_full_disk_under_the_journal_ends_the_journal_alone(
     assert not list(results.glob("*.html"))
 
 
+@pytest.mark.turns
 def test_killed_run_is_reported_from_its_journal(results, tmp_path):
     process = start_compare(
         results, "--with", "glibc", "--pairs", "500", "--", "/bin/sleep", "0.05"
@@ -361,6 +369,7 @@ def test_killed_run_is_reported_from_its_journal(results, tmp_path):
     assert "interrupted after" in page_path.read_text()
 
 
+@pytest.mark.turns
 def test_a_finished_journal_gives_the_same_figures(results, tmp_path):
     first, again = tmp_path / "a.json", tmp_path / "b.json"
     assert run("compare", "--with", "glibc,hakmem", "--pairs", "5", "--syscalls", "--seed", "3",
@@ -388,6 +397,7 @@ def test_bad_command_lines_are_refused(arguments, told):
     assert told in found.output
 
 
+@pytest.mark.turns
 def test_baseline_that_crashes_is_replaced(build):
     floor = build / "bench" / "libfloor.so"
     script = "case $LD_PRELOAD in *floor*) exit 4;; esac; echo Throughput = 7 ops/s"
@@ -409,6 +419,7 @@ def test_memory_after_rest_is_that_of_all_processes():
     assert run_once(["/bin/sleep", "0.2"]).end_rss_kb is None
 
 
+@pytest.mark.turns
 def test_busy_program_has_no_memory_after_rest():
     outcome = run_once(["/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"],
                        idle_s=30)  # fmt: skip
@@ -437,12 +448,14 @@ def test_tables_fit_a_narrow_terminal():
     assert not any("…" in line for line in lines)
 
 
+@pytest.mark.turns
 def test_system_calls_are_counted_on_request():
     found = run("compare", "--with", "glibc", "--pairs", "1", "--syscalls", "--", "/bin/true")
     assert found.exit_code == 0, found.output
     assert "system calls" in found.output
 
 
+@pytest.mark.turns
 def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_path):
     floor = build / "bench" / "libfloor.so"
     script = "case $LD_PRELOAD in *floor*) sleep 60;; esac"
@@ -455,6 +468,7 @@ def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_pa
     assert "did not end within 0.5 s" in document["problems"]["slow"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("command", ["compare", "ab", "run"])
 def test_each_run_reads_the_given_input_from_its_start(command, tmp_path):
     given, seen = tmp_path / "in", tmp_path / "seen"

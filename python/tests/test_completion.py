@@ -53,6 +53,7 @@ def test_unknown_shell_is_refused():
     assert "csh" in found.output
 
 
+@pytest.mark.turns
 def test_commands_options_and_allocators_are_completed():
     assert {"compare", "completion"} <= set(completed("hakmem comp"))
     assert "--pairs" in completed("hakmem compare --pa")
@@ -115,6 +116,7 @@ def test_without_the_source_tree_its_commands_say_so(name, monkeypatch):
     assert run("--help").exit_code == 0
 
 
+@pytest.mark.turns
 def test_package_runs_on_the_python_it_names():
     """vermin knows which Python each name and syntax of the sources needs."""
     package = Path(hakmem.__file__).parent

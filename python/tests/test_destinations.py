@@ -91,6 +91,7 @@ def test_file_of_the_users_stays(command, option):
     assert Path(path).read_text() == "use strict;\n"
 
 
+@pytest.mark.turns
 def test_own_file_empty_file_and_device_are_written():
     Path("own").write_text(OURS)
     Path("empty").touch()
@@ -102,6 +103,7 @@ def test_own_file_empty_file_and_device_are_written():
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.turns
 def test_file_that_the_program_itself_wrote_stays():
     found = started("run", "--json", "out", "--", "/bin/sh", "-c", "echo result >out")
     told = "is there and is no JSON file of hakmem: not replaced (remove it, or give another name)"
@@ -186,6 +188,7 @@ def test_journal_that_is_read_is_not_written():
     assert told in refused("compare", "--from", "journal", "--json", "journal")
 
 
+@pytest.mark.turns
 def test_file_that_is_an_open_stream_is_not_replaced():
     Path("in").write_text(OURS)
     for redirect, name in (("<in", "input"), (">>in", "output"), ("2>>in", "error output")):
@@ -196,6 +199,7 @@ def test_file_that_is_an_open_stream_is_not_replaced():
     assert not Path("ran").exists()
 
 
+@pytest.mark.turns
 def test_a_program_may_name_devices_and_pipes():
     found = started("run", "--json", "/dev/null", "--", "/bin/cat", "/dev/null")
     assert (found.returncode, errors(found)) == (0, [])
@@ -256,6 +260,7 @@ def test_profile_of_the_users_stays():
     assert told == "Error: --output: x.folded is a folder\n"
 
 
+@pytest.mark.turns
 def test_dash_is_the_output_and_the_report_makes_way(printer, knowing):
     plan = ("--b", "X=1", "--pairs", "2", "--max-pairs", "2")
     found = started("ab", *plan, "--json", "-", "--", str(printer), "1")
@@ -349,6 +354,7 @@ def interrupted(process: subprocess.Popen) -> str:
     return said
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("module", ["hakmem.cli", "click", "hakmem.commands.compare", "rich.table"])
 def test_interrupt_while_modules_are_imported_ends_by_the_signal(module, tmp_path):
     """One of them takes long: it is found before the real one, and waits."""
@@ -372,6 +378,7 @@ def test_interrupt_while_modules_are_imported_ends_by_the_signal(module, tmp_pat
     assert process.returncode == -signal.SIGINT
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["compare", "ab"])
 def test_interrupt_before_the_first_round(command, number, tmp_path):

@@ -17,6 +17,8 @@ from small_build import compile_c
 from hakmem.processes import process_memory, stats_page
 from hakmem.running import threads, witness
 
+pytestmark = pytest.mark.turns
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HAKLAB_BUILD", REPOSITORY / "build/release")).resolve()
 LIBRARY = BUILD / "libhakmem.so"

@@ -125,6 +125,7 @@ def test_mistyped_option_is_not_the_program(command):
         assert re.search(f"No such option:? '?{option}", found.output)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("command", ALL)
 def test_what_a_terminal_obeys_is_in_no_name(command, cases, made):
     """A name of a program, of a folder and of an allocator; in messages of one line."""
@@ -171,6 +172,7 @@ def test_static_program_is_refused(command, made):
     assert found.output.startswith(f"Error: it cannot be served: {made}/static is statically")
 
 
+@pytest.mark.turns
 def test_run_starts_it_and_says_so_and_strict_refuses(made):
     started = hakmem("run", "--", str(made / "static"))
     assert (started.returncode, "it cannot be served: " in started.stderr) == (0, True)
@@ -213,6 +215,7 @@ def test_peer_that_is_not_built(arguments, build):
     )
 
 
+@pytest.mark.turns
 def test_program_that_holds_hakmem_is_told_as_such(made):
     for name in ("holds", "fixed"):
         path = made / name
@@ -282,6 +285,7 @@ def test_root_is_not_told_to_be_root(monkeypatch):
     assert process_memory.how_permitted().endswith("be that user, or root")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("first", ["", "#!\n", "#! \t\n"])
 def test_script_without_interpreter_is_started_by_all(cases, first):
     """By the shell, as by env: the kernel takes a #! with nothing behind it for none."""
@@ -297,6 +301,7 @@ def test_script_without_interpreter_is_started_by_all(cases, first):
     assert words == ["/bin/sh", str(programs.locate("./bare")), "word"]
 
 
+@pytest.mark.turns
 def test_run_of_a_program_that_allocates_nothing_has_its_status_and_says_so(made):
     """Nothing failed, so that the status is the program's; --strict is for who needs the proof."""
     for options, status in (((), 0), (("--proof",), 0), (("--strict",), 125)):

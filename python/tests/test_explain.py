@@ -210,6 +210,7 @@ def test_page_is_found_when_its_descriptor_is_closed():
         assert stats_page.read(fake.pid).figures["pid"] == fake.pid
 
 
+@pytest.mark.turns
 def test_copies_are_whole_while_the_page_is_written():
     with fake_process() as fake:
         fake.tell("write 3000", wait=False)
@@ -444,6 +445,7 @@ def test_tables_go_to_a_file(tmp_path):
     assert "Slabs by class" not in out.read_text()
 
 
+@pytest.mark.turns
 def test_series_ends_with_the_process(tmp_path):
     figures, picture = tmp_path / "a.json", tmp_path / "a.svg"
     with fake_process() as fake:
@@ -484,6 +486,7 @@ def test_errors_are_one_line(arguments, status, told):
     assert "Traceback" not in found.output
 
 
+@pytest.mark.turns
 def test_other_users_process_is_not_permitted():
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
@@ -506,6 +509,7 @@ def lab(*arguments: str, **more) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.turns
 def test_program_without_a_page_keeps_its_output():
     # The tests' stand-in library has no page.
     found = lab("--after", "0.2", "--", "/bin/sh", "-c", "echo out; sleep 4; echo more; exit 7")
@@ -514,12 +518,14 @@ def test_program_without_a_page_keeps_its_output():
     assert lab("--after", "0.1", "--", "/bin/sleep", "0.5").returncode == 1
 
 
+@pytest.mark.turns
 def test_program_that_a_signal_ended_is_told_as_such():
     found = lab("--after", "20", "--", "/bin/sh", "-c", "kill -KILL $$")
     assert found.returncode == 128 + 9
     assert found.stderr.endswith("the program was killed by SIGKILL within 20 s\n")
 
 
+@pytest.mark.turns
 def test_program_that_is_too_fast_is_told():
     found = lab("--after", "20", "--", "/bin/cat", input="through")
     assert (found.returncode, found.stdout) == (1, "through")
@@ -591,6 +597,7 @@ def test_real_program_at_rest_is_explained_within_two_percent(resting):
     assert found["slab_free"] + found["cached"] + found["depots"] + found["dirty"] > 1 << 20
 
 
+@pytest.mark.turns
 @needs_library
 def test_real_program_is_started_and_explained(monkeypatch, resting, tmp_path):
     monkeypatch.setenv("HAKLAB_LIB", str(LIBRARY))
@@ -605,6 +612,7 @@ def test_real_program_is_started_and_explained(monkeypatch, resting, tmp_path):
         assert abs(one["difference"]) <= one["rss"] / 50
 
 
+@pytest.mark.turns
 @needs_library
 def test_children_are_named(monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(LIBRARY))

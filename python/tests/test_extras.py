@@ -14,6 +14,8 @@ from fake_profile import document
 
 from hakmem.cli import main
 
+pytestmark = pytest.mark.turns
+
 EXTRAS = ("matplotlib", "google", "prometheus_client")
 # Makes an import of an extra fail as it does where the package is not installed.
 WITHOUT_EXTRAS = f"""

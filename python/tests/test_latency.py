@@ -53,6 +53,7 @@ def counted(build: Path, values: list[int]) -> Histogram:
     return latency_histogram.parse(ran.stdout)[1]["x"]
 
 
+@pytest.mark.turns
 def test_percentiles_agree_with_numpy(latency_build):
     generator = np.random.default_rng(1)
     values = [int(v) for v in generator.lognormal(6, 2, 5003)]
@@ -140,6 +141,7 @@ def test_bad_arguments_are_named(latency_build, arguments, message):
     assert (ran.exit_status, message in ran.stderr) == (2, True)
 
 
+@pytest.mark.turns
 def test_tail_prints_its_table_and_writes_all_figures(latency_build, tmp_path):
     floor = latency_build / "bench" / "libfloor.so"
     ran = run("tail", "--pairs", "5", "--steps", "2000", "--sizes", "64,1k", "--seed", "4",

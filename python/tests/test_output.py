@@ -17,6 +17,8 @@ from hakmem.documents import open_descriptor, write_bytes, write_text
 from hakmem.errors import UserError
 from hakmem.plain_text import parse_json
 
+pytestmark = pytest.mark.turns
+
 COMMAND = [sys.executable, "-c", "from hakmem.cli import main; main(prog_name='hakmem')"]
 LOST = "Error: cannot write the output: No space left on device\n"
 PROGRAM = ("compare", "--with", "glibc", "--pairs", "1", "--", "/bin/true")

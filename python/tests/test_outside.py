@@ -21,6 +21,8 @@ from test_serve import get, served
 
 from hakmem.profiles import outside
 
+pytestmark = pytest.mark.turns
+
 LIBRARY = Path(__file__).resolve().parents[2] / "build" / "release" / "libhakmem.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library is not built")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

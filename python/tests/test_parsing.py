@@ -103,6 +103,7 @@ def test_refused_preload_is_a_problem():
     assert outcome(stderr=said).problem == "not loaded: cannot open shared object file"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
 @pytest.mark.parametrize(
     "words",

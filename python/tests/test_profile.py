@@ -297,6 +297,7 @@ def test_sizes_read_well():
 # Names
 
 
+@pytest.mark.turns
 def test_functions_lines_and_inlined_frames_of_a_real_program(program):
     result = named(profile := profile_by(program), Symboliser(profile))
     [site] = [s for s in result.sites if s.figures.live.bytes == 8_000_000]
@@ -343,6 +344,7 @@ def stripped(program: Path, folder: Path, *flags: str) -> Path:
     return copy
 
 
+@pytest.mark.turns
 def test_without_debug_information_symbols_name_the_functions(program, tmp_path):
     profile = profile_by(stripped(program, tmp_path, "-g"))
     found = functions(profile)
@@ -351,6 +353,7 @@ def test_without_debug_information_symbols_name_the_functions(program, tmp_path)
     assert told in named(profile, Symboliser(profile)).remarks
 
 
+@pytest.mark.turns
 def test_a_stripped_program_is_told_by_offset(program, tmp_path):
     profile = profile_by(stripped(program, tmp_path))
     symboliser = Symboliser(profile)
@@ -381,6 +384,7 @@ def test_separate_debug_information_is_found_by_build_id(program, tmp_path):
                                     "shop::hidden(long)"]  # fmt: skip
 
 
+@pytest.mark.turns
 def test_a_program_at_a_fixed_address(tmp_path):
     copy = tmp_path / "fixed"
     command = ["g++", "-g", "-O1", "-no-pie", "-o", str(copy), str(SOURCE)]
@@ -388,6 +392,7 @@ def test_a_program_at_a_fixed_address(tmp_path):
     assert functions(profile_by(copy))[8_000_000][2:] == ["shop::hidden(long)", "main"]
 
 
+@pytest.mark.turns
 def test_a_function_in_two_parts_keeps_its_name(tmp_path):
     """Its first part has no symbol here, and lies behind another function's."""
     copy = tmp_path / "split"
@@ -610,6 +615,7 @@ def test_pprof_is_right_by_function_name(program):
     assert mapping.memory_start <= inner.address < mapping.memory_limit
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(GO is None, reason="no go: Debian's golang-go")
 def test_pprof_of_go_reads_it(program, tmp_path):
     profile = profile_by(program)
@@ -739,6 +745,7 @@ def test_a_report_is_no_program(written):
         assert found.output.endswith("; as a heap profile its name would end in .json\n")
 
 
+@pytest.mark.turns
 def test_output_that_cannot_be_written_is_one_line(written):
     name = written()
     for more in ([name], ["diff", name, name]):
@@ -799,6 +806,7 @@ def test_an_empty_profile_is_shown(written):
 # Growth
 
 
+@pytest.mark.turns
 def test_growth_of_two_runs_by_stack(program, tmp_path, monkeypatch):
     before, after = profile_by(program, 8_000_000), profile_by(program, 9_000_000)
     assert before.maps != after.maps
@@ -844,6 +852,7 @@ def test_each_of_two_profiles_says_since_when(tmp_path, monkeypatch):
     assert "2023-11-14 22:14:10 UTC" in page
 
 
+@pytest.mark.turns
 def test_two_builds_are_compared_by_function(program, tmp_path):
     """A line more in the source is no growth."""
     other = tmp_path / "shop.cpp"
@@ -883,6 +892,7 @@ def test_a_running_process_is_asked(tmp_path, monkeypatch):
         assert "+8.0 MB" in grown.output
 
 
+@pytest.mark.turns
 def test_a_process_is_asked_again_and_again(tmp_path):
     with fake_profiled() as fake:
         process = subprocess.Popen(
@@ -929,6 +939,7 @@ def test_a_process_that_ends_while_it_is_asked():
         ends.join()
 
 
+@pytest.mark.turns
 def test_two_readers_wait_for_each_other():
     with fake_profiled() as fake:
         command = [
@@ -950,6 +961,7 @@ def test_a_process_without_a_profile_says_how_to_get_one():
     assert len(found.output.strip().splitlines()) == 1
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(os.geteuid() != 0, reason="root makes a process of another user")
 def test_a_process_of_another_user_is_one_line():
     with fake_profiled() as fake:
@@ -995,6 +1007,7 @@ def writing(made, monkeypatch, tmp_path):
     return start
 
 
+@pytest.mark.turns
 def test_a_program_is_profiled_and_keeps_output_and_status(writing, made, tmp_path):
     found = writing("--format", "html,folded", "--output", "x", "--", "/bin/echo", "hello")
     assert (found.returncode, found.stdout) == (0, "hello\n"), found.stderr
@@ -1008,6 +1021,7 @@ def test_a_program_is_profiled_and_keeps_output_and_status(writing, made, tmp_pa
     assert list(tmp_path.glob("fails.*.heap.folded"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("program", "status"), [("true", 1), ("false", 1), ("MADE/fails", 3)])
 def test_program_of_which_nothing_was_sampled_is_told(writing, made, monkeypatch, program, status):
     monkeypatch.setenv("TAKES_NOTHING", "1")
@@ -1016,6 +1030,7 @@ def test_program_of_which_nothing_was_sampled_is_told(writing, made, monkeypatch
     assert found.stderr.count("Nothing was sampled: the program allocates nothing, or less") == 1
 
 
+@pytest.mark.turns
 def test_setting_that_the_command_takes_over_is_told(writing, monkeypatch):
     monkeypatch.setenv("HAKMEM_HEAP_PROFILE", "0")
     monkeypatch.setenv("HAKMEM_HEAP_PROFILE_FORMAT", "json")
@@ -1028,6 +1043,7 @@ def test_setting_that_the_command_takes_over_is_told(writing, monkeypatch):
     ]
 
 
+@pytest.mark.turns
 def test_programs_that_it_starts_are_named(writing, tmp_path):
     text = "import subprocess, sys; [subprocess.run(['/bin/true']) for _ in 'ab']; sys.exit(5)"
     found = writing("--format", "folded", "--output", "x", "--", sys.executable, "-c", text)
@@ -1038,6 +1054,7 @@ def test_programs_that_it_starts_are_named(writing, tmp_path):
     assert {path.name for path in tmp_path.glob("x*")} == {"x.folded"}
 
 
+@pytest.mark.turns
 def test_a_start_script_gives_way_to_what_it_starts(writing):
     """The shell ends without its exit handlers."""
     found = writing("--format", "folded", "--output", "x", "--", "/bin/sh", "-c",
@@ -1048,12 +1065,14 @@ def test_a_start_script_gives_way_to_what_it_starts(writing):
     assert second.startswith("true (")
 
 
+@pytest.mark.turns
 def test_a_program_that_becomes_another_is_reported(writing):
     found = writing("--format", "folded", "--output", "x", "--", "/bin/sh", "-c", "exec /bin/true")
     assert found.returncode == 0
     assert "true (" in found.stderr
 
 
+@pytest.mark.turns
 def test_profiles_of_a_run_are_numbered(writing, tmp_path):
     found = writing("--every", "1", "--format", "folded", "--output", "x", "--", "/bin/true")
     assert found.returncode == 0, found.stderr
@@ -1061,6 +1080,7 @@ def test_profiles_of_a_run_are_numbered(writing, tmp_path):
     assert found.stderr.count("Where it allocates") == 1
 
 
+@pytest.mark.turns
 def test_a_program_killed_after_a_profile_is_reported(writing, tmp_path):
     text = f"exec {sys.executable} -c 'import ctypes, os; " \
            "ctypes.CDLL(None).write_profile(); os.kill(os.getpid(), 9)'"  # fmt: skip
@@ -1070,6 +1090,7 @@ def test_a_program_killed_after_a_profile_is_reported(writing, tmp_path):
     assert (tmp_path / "x.2.folded").exists()
 
 
+@pytest.mark.turns
 def test_rate_reaches_the_library(writing):
     found = writing("--rate", "64K", "--format", "folded", "--output", "x", "--", "/bin/true")
     assert "one in 64.0 KB" in found.stderr
@@ -1078,6 +1099,7 @@ def test_rate_reaches_the_library(writing):
     assert "HAKMEM_HEAP_PROFILE_RATE=many is no size" in refused.stderr
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("program", "status", "told"),
     [

@@ -89,6 +89,7 @@ def choose(page, measure: str) -> None:
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["profile", "leaks", "changes", "empty"])
 def test_page_fits_its_window_and_needs_no_other(opened, name):
     page = opened(name)
@@ -241,6 +242,7 @@ def test_speedscope_reads_our_files(browser, speedscope, tmp_path, kind):
     assert first[0].startswith("64.00 MB" if kind == "pb.gz" else "67,108,864")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_and_the_summary_is_first(opened, scheme):
     page = opened("profile")

@@ -126,6 +126,7 @@ def test_functions_of_a_program_that_is_there_alone(program, tmp_path, user):
     assert any(line.rpartition(" ")[0].endswith(";main;keeps_it") for line in stacks)
 
 
+@pytest.mark.turns
 def test_its_own_user_may_ask_and_another_is_told_in_one_line(program):
     with container(program, NOBODY) as pid:
         asked = "import sys; from hakmem.profiles import profile_page as p;" \

@@ -97,6 +97,7 @@ def test_measures_without_any_figure_say_why():
     assert told == [f"{m.title} is left out: {m.absent}" for m in (IDLE_RSS, END_RSS)]
 
 
+@pytest.mark.turns
 def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
     monkeypatch.setattr(environment.platform, "node", lambda: "box")
     monkeypatch.setattr(sys, "argv", ["hakmem", "compare", "--", "x y"])
@@ -190,6 +191,7 @@ def test_tables_of_eighty_columns_break_no_figure():
     assert all(len(line.split()) >= 5 for line in bodies)
 
 
+@pytest.mark.turns
 def test_help_and_lists_are_ascii_where_the_terminal_is():
     found = subprocess.run(
         [sys.executable, "-c", "from hakmem.cli import main; main()", "compare", "--pairs", "1",

@@ -18,6 +18,8 @@ from hakmem.running import witness
 from hakmem.running.programs import examine
 from hakmem.running.proof import hakmem_served
 
+pytestmark = pytest.mark.turns
+
 # Counts its calls as hakmem counts its spans, under the same name, and knows one option.
 SERVING = """
 #define _GNU_SOURCE

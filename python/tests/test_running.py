@@ -89,6 +89,7 @@ WATCHED = "witness.run_watched(['/bin/sleep', '30'], os.environ, Path('/none')).
 OPENED = "opened(handing_over)"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("side", ["ours", "its"])
 @pytest.mark.parametrize("way", [WATCHED, OPENED])

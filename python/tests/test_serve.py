@@ -24,6 +24,8 @@ from hakmem.cli import main
 from hakmem.processes import stats_page
 from hakmem.profiles import profile_page
 
+pytestmark = pytest.mark.turns
+
 COMMAND = [*TOP[:-1], "serve"]
 GO = shutil.which("go")
 

@@ -93,6 +93,7 @@ def compare(server: str, load: str, *more: str):
                "--load", load, *more)  # fmt: skip
 
 
+@pytest.mark.turns
 def test_memory_is_the_servers_and_the_figure_the_loads(server, load, tmp_path):
     out = tmp_path / "out.json"
     found = compare(f"{server} {{port}} touch", load, "--metric", r"answer = (\d+)",
@@ -107,6 +108,7 @@ def test_memory_is_the_servers_and_the_figure_the_loads(server, load, tmp_path):
     assert document["rounds"] == 2
 
 
+@pytest.mark.turns
 def test_fixed_port_is_used_again_and_a_taken_one_refused(server, load):
     port = str(free_port())
     found = compare(f"{server} {port}", load, "--port", port)
@@ -120,6 +122,7 @@ def test_fixed_port_is_used_again_and_a_taken_one_refused(server, load):
     assert f"port {port} is in use already" in found.output
 
 
+@pytest.mark.turns
 def test_workers_in_sessions_of_their_own_end_too(server, load):
     found = compare(f"{server} {{port}} worker", load)
     assert found.exit_code == 0, found.output
@@ -158,6 +161,7 @@ def test_server_that_does_not_stop_is_ended(server, load, monkeypatch):
     assert stopped.run(Start([str(server), "{port}", "deaf"])).problem == ""
 
 
+@pytest.mark.turns
 def test_allocator_that_breaks_the_server_leaves_the_others(server, load, build, tmp_path):
     floor = build / "bench" / "libfloor.so"
     script = tmp_path / "server.sh"
@@ -170,6 +174,7 @@ def test_allocator_that_breaks_the_server_leaves_the_others(server, load, build,
     assert "exit status 7" in document["problems"]["new"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_server_outlives_the_command(server, load, number):
     arguments = ["compare", "--with", "glibc", "--pairs", "500", "--server", f"{server} {{port}}",
@@ -189,6 +194,7 @@ def test_no_server_outlives_the_command(server, load, number):
         time.sleep(0.01)
 
 
+@pytest.mark.turns
 def test_ab_decides_between_two_servers(server, load, build):
     floor = build / "bench" / "libfloor.so"
     found = run("ab", "--a-lib", "glibc", "--b-lib", str(floor), "--pairs", "2", "--max-pairs",
@@ -230,6 +236,7 @@ def test_port_is_seen_on_either_protocol():
     assert not accepts(port)
 
 
+@pytest.mark.turns
 def test_redis_where_it_is_installed(tmp_path):
     if not (shutil.which("redis-server") and shutil.which("redis-benchmark")):
         pytest.skip("redis is not installed")

@@ -109,6 +109,7 @@ def test_page_that_the_environment_turns_off_is_made_all_the_same(knowing, monke
     assert told.startswith("environment: HAKMEM_STATS_PAGE=0 is not used: this command sets ")
 
 
+@pytest.mark.turns
 def test_run_leaves_the_environment_to_the_library_which_is_heard(knowing, monkeypatch):
     monkeypatch.setenv("HAKMEM_PROFLE", "lean")
     found = subprocess.run(
@@ -207,6 +208,7 @@ def test_a_library_that_is_no_hakmem_is_never_asked(tmp_path, monkeypatch):
     assert not Path("asked").exists()
 
 
+@pytest.mark.turns
 def test_warnings_of_the_library_in_the_measured_runs_are_passed_on(knowing, monkeypatch, tmp_path):
     monkeypatch.setenv("TROUBLED", "1")
     monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))

@@ -65,6 +65,7 @@ def test_a_sanitizer_without_a_malloc_is_served(folder):
     assert (found.obstacle, found.keeps_malloc) == ("", False)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["asan", "asan_static"])
 def test_the_sanitizer_works(folder, build, name):
     path = built(folder, name, *BUILDS[name][1:])
@@ -75,6 +76,7 @@ def test_the_sanitizer_works(folder, build, name):
     assert run(build, "--strict", "--", path).returncode == REFUSED
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind")
 def test_valgrind_works(folder, build):
     path = built(folder, "plain", "-g")

@@ -196,6 +196,7 @@ SPOILT = ("over", "large", "beyond", "deep", "deeper", "digits", "nan", "infinit
           "text", "list", "class", "half", "binary")  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", SPOILT)
 def test_page_of_a_stranger_ends_nothing(fake, kind):
     """Any user can write one, and root looks at all."""
@@ -251,6 +252,7 @@ def test_process_that_has_set_up_no_size_class_is_shown():
     assert re.search(rf"^ +{young.pid} ", found.output, re.MULTILINE)
 
 
+@pytest.mark.turns
 def test_user_who_may_read_no_process_is_told_so():
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
@@ -288,6 +290,7 @@ def test_only_memory_is_opened(tmp_path):
             stats_page.open_memory(tmp_path / name)
 
 
+@pytest.mark.turns
 def test_view_goes_on_until_the_process_ends():
     with fake_process() as fake:
         ours = subprocess.Popen([*COMMAND, "--interval", "0.1", str(fake.pid)], text=True,
@@ -304,6 +307,7 @@ def test_view_goes_on_until_the_process_ends():
     assert said == f"hakmem top: process {fake.pid} has ended\n"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_view_ends_with_an_interrupt(fake, number):
     ours = subprocess.Popen([*COMMAND, "--interval", "0.1"], stdout=subprocess.PIPE,
@@ -318,6 +322,7 @@ def test_view_ends_with_an_interrupt(fake, number):
     assert (ours.returncode, said) == (0, "")
 
 
+@pytest.mark.turns
 def test_view_fills_a_terminal_and_gives_it_back(fake):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 90, 0, 0))
@@ -509,6 +514,7 @@ def get(address: str, accept: str = "*/*") -> tuple[str, str]:
         return answer.read().decode(), answer.headers["Content-Type"]
 
 
+@pytest.mark.turns
 def test_exporter_reads_anew_at_each_scrape(fake, exporter):
     def purges() -> float:
         text, kind = get(exporter, "application/openmetrics-text; version=1.0.0")
@@ -524,6 +530,7 @@ def test_exporter_reads_anew_at_each_scrape(fake, exporter):
     assert "hakmem_purges_total" in plain
 
 
+@pytest.mark.turns
 def test_port_in_use_is_one_line(fake):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -164,6 +164,7 @@ def two_lanes() -> bytes:
     return header() + chunk(0, 0, one) + chunk(1, 0, two)
 
 
+@pytest.mark.turns
 def test_known_bytes_are_decoded_in_the_order_of_the_stamps(trace_build, tmp_path):
     path = tmp_path / "known.trace"
     path.write_bytes(two_lanes())
@@ -482,6 +483,7 @@ def test_recorded_program_reads_the_given_input(known, tmp_path):
     assert ran.exit_code == 0, ran.output
 
 
+@pytest.mark.turns
 def test_replay_command_prints_table_and_document(known, tmp_path):
     path, out = tmp_path / "k.trace", tmp_path / "k.json"
     recorded(path, str(known))
@@ -500,6 +502,7 @@ def test_replay_command_prints_table_and_document(known, tmp_path):
     assert document["trace"]["figures"]["aligned"] == 2
 
 
+@pytest.mark.turns
 def test_replayed_peak_is_that_of_the_heap(trace_build, tmp_path):
     """500 blocks of 100,001 bytes are touched at both ends: 1,000 pages, or half where neighbours
     share one. The kernel counts resident pages by processor, and may be 32 off for each."""
@@ -539,6 +542,7 @@ def test_figures_are_the_heaps_own(build):
     assert enough_passes(nothing) <= PASSES_MAX
 
 
+@pytest.mark.turns
 def test_many_threads_and_forks_at_once(trace_build, tmp_path):
     """Every file of a program that forks while its threads allocate can be replayed."""
     source = tmp_path / "storm.c"
