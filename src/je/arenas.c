@@ -4,10 +4,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/thread.h"
-#include "je/conf.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;
@@ -19,13 +17,7 @@ static HAK_TLS unsigned own_index;
 static pthread_key_t thread_key;
 static bool has_key;
 
-uint64_t hak_je_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return hak_je_now_ns() - (a == NULL ? main_arena.made_ns : a->made_ns); }
+uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return (hak_os_now_ms() - (a == NULL ? &main_arena : a)->made_ms) * 1000000; }
 
 unsigned hak_je_arena_count(void) { return hak_load_relaxed(&arena_count); }
 
@@ -46,7 +38,7 @@ static int make_locked(unsigned index, hak_je_arena *a) {
   hakmem_heap *heap = hakmem_heap_new(&options);
   if (heap == NULL) return EAGAIN;
   *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = main_arena.grow_limit, .oversize = main_arena.oversize,
-                       .dss = main_arena.dss, .made_ns = hak_je_now_ns()};
+                       .dss = main_arena.dss, .made_ms = hak_os_now_ms()};
   memcpy(a->name, name, sizeof name);
   hak_store_release(&a->heap, heap);
   hak_store_release(&a->made, true);
@@ -70,7 +62,7 @@ int hak_je_arena_make(unsigned *index) {
 
 /* Of those that arenas.create made. */
 static hak_je_arena *made_locked(size_t index) {
-  hak_je_arena *a = index == 0 || index >= HAK_JE_ARENAS ? NULL : hak_je_arena_at(index);
+  hak_je_arena *a = index == 0 ? NULL : hak_je_arena_at(index);
   return a != NULL && a->heap == hak_oversize_heap ? NULL : a;
 }
 
@@ -154,7 +146,7 @@ int hak_je_set_decay(size_t index, bool dirty, ssize_t ms) {
   else
     a->muzzy_ms = ms;
   hak_lock_drop(&hak_je_lock);
-  if (dirty && index == 0) hakmem_option_set("DECAY_MS", ms < 0 ? 3600000 : ms > 3600000 ? 3600000 : ms);
+  if (dirty && index == 0) hak_je_set_decay_option(ms);
   if (dirty && ms >= 0) hakmem_purge();
   return 0;
 }
@@ -178,7 +170,7 @@ static void make_oversize(size_t least) {
 }
 
 void hak_je_arenas_start(void) {
-  main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
+  main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ms = hak_os_now_ms(),
                               .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
   has_key = pthread_key_create(&thread_key, leave) == 0;
   hak_fork_register(); /* before: so fork takes this box's lock first */
