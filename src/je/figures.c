@@ -176,7 +176,6 @@ static void refresh_main(const hakmem_stats *t, const hak_usage_class *classes) 
   f->resident = resident_of(t, f);
   f->cached = t->slab_cached;
   f->purges = t->purges, f->advices = t->madvise, f->purged = t->purged / HAK_JE_PAGE;
-  f->fills = t->slow_paths;
 }
 
 /* --- heaps --- */

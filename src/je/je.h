@@ -125,7 +125,6 @@ typedef struct hak_je_figures {
   size_t small, large; /* bytes allocated */
   size_t active, dirty, mapped, retained, base, resident, cached; /* bytes */
   uint64_t purges, advices, purged; /* sweeps, calls, pages */
-  uint64_t fills; /* slow paths of thread caches */
   hak_je_bin bins[HAK_JE_BINS];
   hak_je_count lextents[HAK_JE_LEXTENTS];
 } hak_je_figures;
