@@ -68,19 +68,22 @@ static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessi
 
 void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, false); }
 
-/* The highest address with so much room behind it, and `margin` left free below the program's libraries, for what it maps there; 0: there is none. */
-static uintptr_t highest_place(size_t room, size_t margin) {
-  uintptr_t high = (uintptr_t)&hak_os_stats, least = 2 * (room + margin);
+/* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions, absent spans, with that. */
+#define MARGIN (16 * HAK_GIB)
+
+/* The highest address with so much room behind it; 0: there is none. */
+static uintptr_t highest_place(size_t room) {
+  uintptr_t high = (uintptr_t)&hak_os_stats, least = 2 * (room + MARGIN);
   if (high < least) high = (uintptr_t)&room; /* a static program: the stack */
-  return high < least ? 0 : high - room - margin;
+  return high < least ? 0 : high - room - MARGIN;
 }
 
 uintptr_t hak_os_random_place(size_t align, size_t room) {
-  uintptr_t highest = highest_place(room, room), drawn;
+  uintptr_t highest = highest_place(room), drawn;
   if (highest == 0) return 0;
   hak_os_random(&drawn, sizeof drawn);
-  HAK_ASSERT(highest > room + align);
-  return hak_align_up(room + drawn % (highest - room - align), align);
+  HAK_ASSERT(highest > MARGIN + align);
+  return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
 }
 
 void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, false); }
@@ -88,7 +91,7 @@ void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return ma
 void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, true); }
 
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
-  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room, size), align);
+  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room), align);
   return hint == 0 ? hak_os_reserve(size, align) : hak_os_reserve_near(hint, size, align);
 }
 
