@@ -107,11 +107,11 @@ static size_t page_class(size_t bytes) {
 int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
   hak_je_arena *a = hak_je_arena_at(c->index);
   if (a == NULL) return EFAULT;
-  size_t wanted = a->grow_limit;
-  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
+  size_t is = a->grow_limit, wanted = is;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0 && wanted < HAK_JE_PAGE) error = EFAULT;
   if (error == 0) hak_store_relaxed(&a->grow_limit, page_class(wanted));
-  return error;
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
 int hak_ctl_arena_oversize(const hak_ctl_call *c) {

@@ -21,9 +21,10 @@ static int set_active(bool on) {
 
 int hak_ctl_prof_active(const hak_ctl_call *c) {
   bool is = hak_je_conf.prof && hak_je_option("HEAP_PROFILE") != 0, wanted = is;
-  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0 && !hak_je_conf.prof && wanted) error = ENOENT;
-  return error == 0 && wanted != is ? set_active(wanted) : error;
+  if (error == 0 && wanted != is) error = set_active(wanted);
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
 /* What stands before the file's ending: m and a number, or f. False: the prefix is empty, so that there are no such files. */
@@ -108,10 +109,11 @@ int hak_ctl_prof_reset(const hak_ctl_call *c) {
 
 /* All threads are sampled, or none. */
 int hak_ctl_thread_prof_active(const hak_ctl_call *c) {
-  bool wanted = hak_je_conf.prof;
-  if (!hak_je_conf.prof && hak_ctl_writes(c)) return ENOENT;
-  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
-  return error == 0 && !wanted && hak_je_conf.prof ? EPERM : error;
+  bool is = hak_je_conf.prof, wanted = is;
+  if (!is && hak_ctl_writes(c)) return ENOENT;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && !wanted && is) error = EPERM;
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
 /* Kept and shown: profiles name no threads. */
