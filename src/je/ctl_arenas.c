@@ -90,7 +90,7 @@ int hak_ctl_arena_dss(const hak_ctl_call *c) {
   if (a == NULL) return EFAULT;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   for (unsigned i = 0; error == 0 && wanted != NULL && i < 3; i++) {
-    if (strcmp(wanted, words[i]) == 0) word = words[i];
+    if (strcmp(wanted, words[i]) == 0) word = strcmp(wanted, a->dss) == 0 ? a->dss : words[i]; /* what was read stays the same string */
   }
   if (error == 0 && c->given != NULL && word == NULL) error = EINVAL;
   if (error == 0) error = hak_ctl_give(c, &a->dss, sizeof a->dss);
