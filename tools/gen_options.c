@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "os/os.h"
@@ -147,7 +148,7 @@ static void print_document(const char *self) {
 }
 
 int main(int argc, char **argv) {
-  hak_config_load_environment();
+  hak_config_load(environ);
   if (argc > 1 && strcmp(argv[1], "--changed") == 0)
     hak_config_visit(print_changed, NULL);
   else

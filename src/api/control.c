@@ -167,9 +167,10 @@ static bool follow_options(void) {
   return hak_profiler_follow();
 }
 
+/* Before the environment is read an option only changes: the start follows it. */
 HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
   int error = hak_config_set(name, value);
-  if (error == 0 && !follow_options()) error = ENOMEM;
+  if (error == 0 && hak_config_loaded() && !follow_options()) error = ENOMEM;
   return error;
 }
 

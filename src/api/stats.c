@@ -7,8 +7,7 @@
 
 #include "api/init.h"
 #include "api/usage.h"
-#include "large/huge.h"
-#include "os/os.h"
+#include "profile/profile.h"
 #include "report/render.h"
 
 HAK_LINK_INIT;
@@ -43,10 +42,12 @@ HAK_EXPORT int hakmem_stats_print(int fd, int json) {
 
 /* --- for other allocators' interfaces --- */
 
-void hak_usage_read(hakmem_stats *out) {
+void hak_usage_read(hakmem_stats *out, hak_usage_class *classes, void (*large)(void *context, size_t bytes), void *context) {
   hak_class_row rows[HAK_CLASS_COUNT];
-  hak_figures f = {.rows = rows};
+  hak_figures f = {.rows = rows, .see_large = large, .context = context};
   hak_figures_take(&f);
+  for (unsigned c = 0; classes != NULL && c < HAK_CLASS_COUNT; c++)
+    classes[c] = (hak_usage_class){hak_row_live(&rows[c]), rows[c].handed_out, rows[c].slabs, rows[c].partial};
   *out = f.stats;
 }
 
@@ -69,20 +70,24 @@ static HAK_COLD void count(hak_usage_sizes *sizes, uint64_t blocks, uint64_t byt
   if (blocks != 0) sizes->of[hak_log2(hak_max_size(bytes / blocks, 1))] += blocks;
 }
 
+static void count_large(void *sizes, size_t bytes) { count(sizes, 1, bytes); }
+
 void hak_usage_count(hak_usage_sizes *sizes) {
-  hak_class_row rows[HAK_CLASS_COUNT];
+  hak_usage_class classes[HAK_CLASS_COUNT];
+  hakmem_stats t;
   *sizes = (hak_usage_sizes){0};
-  hak_figures f = {.rows = rows, .extent_sizes = sizes->of};
-  hak_figures_take(&f);
-  const hakmem_stats *t = &f.stats;
-  sizes->bytes = t->live;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) count(sizes, hak_row_live(&rows[c]) / hak_class_size(c), hak_row_live(&rows[c]));
-  count(sizes, t->sampled_count, t->sampled_live);
-  count(sizes, t->heaps_blocks, t->heaps_live);
-  size_t place = 0, bytes;
-  uintptr_t address;
-  bool is_kept;
-  while (hak_huge_next(&place, &address, &bytes, &is_kept)) {
-    if (!is_kept && hak_huge_owner((const void *)address) == 0) count(sizes, 1, bytes);
-  }
+  hak_usage_read(&t, classes, count_large, sizes);
+  sizes->bytes = t.live;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) count(sizes, classes[c].live / hak_class_size(c), classes[c].live);
+  count(sizes, t.sampled_count, t.sampled_live);
+  count(sizes, t.heaps_blocks, t.heaps_live);
+}
+
+hak_usage_samples hak_usage_sampled(void) {
+  size_t place = 0;
+  hak_lock_take(&hak_profile_lock);
+  hak_usage_samples s = {hak_profile_rounded(hak_profile.live.bytes), hak_profile_rounded(hak_profile.live.count), 0};
+  for (const hak_profile_stack *stack; (stack = hak_profile_next(&place)) != NULL;) s.stacks += hak_profile_rounded(stack->live.count) != 0;
+  hak_lock_drop(&hak_profile_lock);
+  return s;
 }

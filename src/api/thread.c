@@ -99,7 +99,7 @@ void hak_start_classes(void) {
 
 static bool start_locked(void) {
   hak_assert_held(&start_lock);
-  hak_config_load_environment();
+  hak_config_load(hak_os_environment(NULL));
   init_classes_locked();
   hak_arena_start();
   hak_span_pool.huge_from_spans = huge_pages_from();

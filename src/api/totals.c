@@ -4,6 +4,10 @@
 
 #include "api/api.h"
 #include "api/heaps.h"
+#include "api/sampling.h"
+#include "api/slow_exit.h"
+#include "large/extent.h"
+#include "large/huge.h"
 
 HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
@@ -69,4 +73,16 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   hak_totals_add(q);
   if (HAK_UNLIKELY(hak_fill_bits != 0) && q != NULL) hak_fill_new(q, before);
   return q;
+}
+
+void hak_totals_shrink(void *p, size_t size) {
+  hak_region *r = hak_region_find(p);
+  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(p, size, HAK_IN_PLACE);
+  if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
+  hak_deferred d = {0};
+  if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
+    hak_sampled_forget(p);
+    hak_sampled_count_large(p, size);
+  }
+  hak_slow_exit(&d);
 }

@@ -10,8 +10,6 @@
 #include "os/os.h"
 #include "os/print.h"
 
-extern char **environ;
-
 #define PREFIX "HAKMEM_"
 #define REPEAT_PER_CLASS(v) {0, v, v, v, v, v, v, v, v, v, v, v, v}
 hak_config_t hak_config = {
@@ -66,26 +64,20 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 #include "config/options.def"
 }
 
-struct search {
-  const char *name;
-  size_t length;
-  hak_option_row *row;
-  bool found;
-};
-
-static bool is_named(const char *name, const struct search *s) { return strlen(name) == s->length && memcmp(name, s->name, s->length) == 0; }
-
 static bool compare(const hak_option_row *row, void *context) {
-  struct search *s = context;
-  s->found = is_named(row->name, s) || is_named(row->name + strlen(PREFIX), s);
-  if (s->found) *s->row = *row;
-  return !s->found;
+  hak_option_row *wanted = context;
+  bool found = strcmp(row->name, wanted->name) == 0 || strcmp(row->name + strlen(PREFIX), wanted->name) == 0;
+  if (found) *wanted = *row;
+  return !found;
 }
 
 bool hak_config_find(const char *name, size_t length, hak_option_row *row) {
-  struct search s = {name, length, row, false};
-  hak_config_visit(compare, &s);
-  return s.found;
+  if (length >= sizeof row->name) return false;
+  memcpy(row->name, name, length);
+  row->name[length] = '\0';
+  row->value = NULL;
+  hak_config_visit(compare, row);
+  return row->value != NULL;
 }
 
 /* --- values --- */
@@ -152,13 +144,10 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
   bool rate = row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0;
   if (row->kind == HAK_KIND_CHOICE || (row->kind == HAK_KIND_RATE && !rate && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)) return false;
   if (rate) text += 2;
-  int64_t value = 0;
-  const char *c = text;
-  for (; *c >= '0' && *c <= '9'; c++) {
-    if (value > INT64_MAX / 10 - 1) return false;
-    value = value * 10 + (*c - '0');
-  }
-  if (c == text || !apply_unit(row, c, &value) || value < (rate ? 1 : row->lowest) || value > row->highest) return false;
+  size_t digits;
+  const char *unit = hak_os_take_number(text, 10, &digits);
+  int64_t value = (int64_t)digits;
+  if (unit == text || digits > INT64_MAX || !apply_unit(row, unit, &value) || value < (rate ? 1 : row->lowest) || value > row->highest) return false;
   *out = value;
   return true;
 }
@@ -311,8 +300,6 @@ static HAK_COLD void apply_pass(char **variables, int pass) {
   for (int n = 1; pass == PREWARM_ALL && n < HAK_CLASS_GROUPS && *origin_of(&hak_config.prewarm_all) != HAKMEM_ORIGIN_DEFAULT; n++)
     imply(&hak_config.prewarm[n], hak_config.prewarm_all);
 }
-
-bool hak_config_load_environment(void) { return hak_config_load(environ); }
 
 bool hak_config_load(char **variables) {
   if (loaded) return true;

@@ -1,6 +1,6 @@
 /* The configuration box. Owns the effective settings; options.def is the one list of them.
  *
- * hak_config_load_environment runs once, before the first slab where libc has its environment by then. Reading a
+ * hak_config_load runs once, before the first slab where libc has its environment by then. Reading a
  * field is a plain load: START options never change afterwards, LIVE options are single words read relaxed. */
 #ifndef HAK_CONFIG_CONFIG_H
 #define HAK_CONFIG_CONFIG_H
@@ -30,7 +30,6 @@ static inline size_t hak_config_pinned(unsigned group) {
 enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
 enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };
-enum { HAK_DEEPBIND_MASK, HAK_DEEPBIND_QUIET, HAK_DEEPBIND_KEEP };
 enum { HAK_FORBID_REPORT, HAK_FORBID_ABORT };
 enum { HAK_STATS_OFF, HAK_STATS_TEXT, HAK_STATS_JSON };
 enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE, HAK_KIND_SIZE, HAK_KIND_TEXT };
@@ -51,9 +50,8 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 /* The row of a name with or without HAKMEM_. */
 bool hak_config_find(const char *name, size_t length, hak_option_row *row);
 
-/* Applies the HAKMEM_* variables (ignored in setuid programs) and hakmem_conf. Returns false when libc has no environment yet. */
-bool hak_config_load_environment(void);
-/* The same from a list of "NAME=value" that NULL ends, for callers before libc's own constructor. */
+/* Applies hakmem_conf and the HAKMEM_* variables (ignored in setuid programs), "NAME=value", which NULL ends. False: there are none; libc has no
+ * environment yet. */
 bool hak_config_load(char **variables);
 bool hak_config_loaded(void);
 

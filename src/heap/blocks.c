@@ -393,17 +393,23 @@ static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *contex
   return visit((void *)s->start, (size_t)s->span_count << HAK_SPAN_SHIFT, context);
 }
 
+bool hak_heap_visit_mappings(const hak_heap *h, visitor *visit, void *context, size_t *count) {
+  size_t place = 0, bytes;
+  for (void *p; hak_load_relaxed(&h->mapped) != 0 && (p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes)) != NULL;) {
+    ++*count;
+    if (!visit(p, bytes, context)) return false;
+  }
+  return true;
+}
+
 size_t hak_heap_visit_blocks(hak_heap *h, visitor *visit, void *context) {
-  size_t count = 0, place = 0, bytes;
+  size_t count = 0;
   for (const hak_piece *k = h->pieces; k != NULL; k = k->next) {
     if (!hak_piece_visit(k, visit, context, &count)) return count;
   }
   for (uint32_t i = 0; i < h->span_count; i++) {
     if (!visit_span(h, i, visit, context, &count)) return count;
   }
-  for (void *p; hak_load_relaxed(&h->mapped) != 0 && (p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes)) != NULL;) {
-    count++;
-    if (!visit(p, bytes, context)) return count;
-  }
+  hak_heap_visit_mappings(h, visit, context, &count);
   return count;
 }

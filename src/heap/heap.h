@@ -206,6 +206,8 @@ void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
+/* Calls visit for each block that is a mapping; false: it said so. Then for each block, and how many those were. */
+bool hak_heap_visit_mappings(const hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
 size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
 
 /* --- cache.c: what a thread keeps of a heap --- */

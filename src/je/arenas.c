@@ -3,51 +3,31 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 #include "api/thread.h"
-#include "je/conf.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;
-static hak_je_arena *arenas; /* HAK_JE_ARENAS of them, in a mapping of their own; release */
-static hak_je_arena main_arena;
+static hak_je_arena arenas[HAK_JE_ARENAS]; /* the first is the main one */
 static unsigned arena_count = 1; /* relaxed: the highest index that was used, and 1 */
 ssize_t hak_je_dirty_ms, hak_je_muzzy_ms;
 static HAK_TLS unsigned own_index;
 static pthread_key_t thread_key;
 static bool has_key;
 
-uint64_t hak_je_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return hak_je_now_ns() - (a == NULL ? main_arena.made_ns : a->made_ns); }
+uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return (hak_os_now_ms() - (a == NULL ? arenas : a)->made_ms) * 1000000; }
 
 unsigned hak_je_arena_count(void) { return hak_load_relaxed(&arena_count); }
 
-static hak_je_arena *slot(size_t index) {
-  hak_je_arena *all = hak_load_acquire(&arenas);
-  return index == 0 ? &main_arena : all == NULL || index >= HAK_JE_ARENAS ? NULL : &all[index];
-}
-
-hak_je_arena *hak_je_arena_at(size_t index) {
-  hak_je_arena *a = slot(index);
-  return a != NULL && hak_load_acquire(&a->made) ? a : NULL;
-}
+hak_je_arena *hak_je_arena_at(size_t index) { return index < HAK_JE_ARENAS && hak_load_acquire(&arenas[index].made) ? &arenas[index] : NULL; }
 
 static int make_locked(unsigned index, hak_je_arena *a) {
-  char name[HAK_JE_NAME];
-  snprintf(name, sizeof name, "manual_%u", index);
-  hakmem_heap_options options = {.size = sizeof options, .name = name};
+  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = arenas[0].grow_limit, .oversize = arenas[0].oversize,
+                       .dss = arenas[0].dss, .made_ms = hak_os_now_ms()};
+  snprintf(a->name, sizeof a->name, "manual_%u", index);
+  hakmem_heap_options options = {.size = sizeof options, .name = a->name};
   hakmem_heap *heap = hakmem_heap_new(&options);
   if (heap == NULL) return EAGAIN;
-  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = main_arena.grow_limit, .oversize = main_arena.oversize,
-                       .dss = main_arena.dss, .made_ns = hak_je_now_ns()};
-  memcpy(a->name, name, sizeof name);
   hak_store_release(&a->heap, heap);
   hak_store_release(&a->made, true);
   if (index >= arena_count) hak_store_relaxed(&arena_count, index + 1);
@@ -57,8 +37,7 @@ static int make_locked(unsigned index, hak_je_arena *a) {
 int hak_je_arena_make(unsigned *index) {
   int error = EAGAIN;
   hak_lock_take(&hak_je_lock);
-  if (arenas == NULL) hak_store_release(&arenas, hak_os_map(hak_align_up(HAK_JE_ARENAS * sizeof *arenas, hak_os_page_size()), hak_os_page_size()));
-  for (unsigned i = 1; arenas != NULL && i < HAK_JE_ARENAS; i++) {
+  for (unsigned i = 1; i < HAK_JE_ARENAS; i++) {
     if (arenas[i].made) continue;
     error = make_locked(i, &arenas[i]);
     *index = i;
@@ -70,7 +49,7 @@ int hak_je_arena_make(unsigned *index) {
 
 /* Of those that arenas.create made. */
 static hak_je_arena *made_locked(size_t index) {
-  hak_je_arena *a = index == 0 || index >= HAK_JE_ARENAS ? NULL : hak_je_arena_at(index);
+  hak_je_arena *a = index == 0 ? NULL : hak_je_arena_at(index);
   return a != NULL && a->heap == hak_oversize_heap ? NULL : a;
 }
 
@@ -103,8 +82,7 @@ int hak_je_arena_destroy(size_t index) {
 
 static void leave(void *set) {
   (void)set;
-  hak_je_arena *a = slot(own_index);
-  if (own_index != 0 && a != NULL) hak_sub_relaxed(&a->threads, 1);
+  if (own_index != 0) hak_sub_relaxed(&arenas[own_index].threads, 1);
   own_index = 0;
 }
 
@@ -126,7 +104,7 @@ int hak_je_set_thread_arena(unsigned index) {
     if (index != 0) hak_add_relaxed(&a->threads, 1);
   }
   hak_lock_drop(&hak_je_lock);
-  if (error == 0 && has_key) pthread_setspecific(thread_key, &main_arena);
+  if (error == 0 && has_key) pthread_setspecific(thread_key, arenas);
   errno = saved;
   return error;
 }
@@ -154,7 +132,7 @@ int hak_je_set_decay(size_t index, bool dirty, ssize_t ms) {
   else
     a->muzzy_ms = ms;
   hak_lock_drop(&hak_je_lock);
-  if (dirty && index == 0) hakmem_option_set("DECAY_MS", ms < 0 ? 3600000 : ms > 3600000 ? 3600000 : ms);
+  if (dirty && index == 0) hak_je_set_decay_option(ms);
   if (dirty && ms >= 0) hakmem_purge();
   return 0;
 }
@@ -178,7 +156,7 @@ static void make_oversize(size_t least) {
 }
 
 void hak_je_arenas_start(void) {
-  main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
+  arenas[0] = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ms = hak_os_now_ms(),
                               .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
   has_key = pthread_key_create(&thread_key, leave) == 0;
   hak_fork_register(); /* before: so fork takes this box's lock first */

@@ -2,28 +2,19 @@
 #include <stdlib.h>
 
 #include "api/thread.h"
-#include "je/conf.h"
+#include "api/usage.h"
 #include "je/je.h"
-#include "profile/profile.h"
 
 void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options);
-
-void hak_je_at_exit_start(void) {
-  if (hak_je_conf.stats_print || hak_je_conf.prof_final) hak_os_keep_stderr();
-}
 
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 /* False: nothing that was sampled is live. */
 static bool say_what_is_live(void) {
-  hak_lock_take(&hak_profile_lock);
-  uint64_t bytes = hak_profile_rounded(hak_profile.live.bytes), count = hak_profile_rounded(hak_profile.live.count);
-  size_t place = 0, contexts = 0;
-  for (const hak_profile_stack *s; (s = hak_profile_next(&place)) != NULL;) contexts += hak_profile_rounded(s->live.count) != 0;
-  hak_lock_drop(&hak_profile_lock);
-  if (bytes == 0) return false;
-  hak_je_say("<jemalloc>: Leak approximation summary: ~%llu byte%s, ~%llu object%s, >= %zu context%s\n", (unsigned long long)bytes, plural(bytes),
-             (unsigned long long)count, plural(count), contexts, plural(contexts));
+  hak_usage_samples s = hak_usage_sampled();
+  if (s.bytes == 0) return false;
+  hak_je_say("<jemalloc>: Leak approximation summary: ~%llu byte%s, ~%llu object%s, >= %llu context%s\n", (unsigned long long)s.bytes, plural(s.bytes),
+             (unsigned long long)s.blocks, plural(s.blocks), (unsigned long long)s.stacks, plural(s.stacks));
   hak_je_say("<jemalloc>: Run jeprof on dump output for leak detail\n");
   return true;
 }
@@ -34,7 +25,7 @@ __attribute__((destructor)) static void at_exit(void) {
   if ((!c->stats_print && !(c->prof && c->prof_final)) || !hak_fork_may_lock() || !hak_lock_comes_free(&hak_je_lock)) return;
   hak_os_use_kept_stderr();
   if (c->stats_print) malloc_stats_print(NULL, NULL, c->stats_print_opts);
-  if (!c->prof || !c->prof_final || !hak_je_prof_final() || !c->prof_leak || !hak_profile_made() || !say_what_is_live() || !c->prof_leak_error) return;
+  if (!c->prof || !c->prof_final || !hak_je_prof_final() || !c->prof_leak || !say_what_is_live() || !c->prof_leak_error) return;
   hak_je_say("<jemalloc>: Exiting with error code because memory leaks were detected\n");
   _Exit(1);
 }

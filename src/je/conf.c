@@ -1,6 +1,6 @@
 /* jemalloc's settings: where they are read, in which form, and which options of hakmem follow from them. The rows are conf.def's. Runs before
  * libc's own constructor, so that nothing here may need the environment or allocate. */
-#include "je/conf.h"
+#include "je/je.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "api/totals.h"
-#include "config/config.h"
-#include "os/call.h"
-#include "os/os.h"
 
 HAK_EXPORT void (*malloc_message)(void *context, const char *text);
 HAK_EXPORT const char *malloc_conf __attribute__((weak));
@@ -36,7 +31,10 @@ typedef struct row {
   uint8_t kind, beyond;
 } row;
 
+static size_t lg_tcache_max; /* tcache_max in jemalloc's older form */
+
 static const row rows[] = {
+    {"lg_tcache_max", NULL, &lg_tcache_max, 0, 23, SIZE, CLIPPED},
 #define FLAG(name, initial, meaning) {#name, NULL, &hak_je_conf.name, 0, 0, BOOL, 0},
 #define NUMBER(kind, name, initial, lowest, highest, beyond, meaning) {#name, NULL, &hak_je_conf.name, lowest, highest, kind, beyond},
 #define WORD(name, initial, words, meaning) {#name, words, &hak_je_conf.name, 0, 0, WORDS, 0},
@@ -136,18 +134,14 @@ static void complain(const char *what, const pair *p) {
 }
 
 static void apply(const pair *p) {
-  static const row lg_tcache_max = {"lg_tcache_max", NULL, NULL, 0, 23, SIZE, CLIPPED};
   char text[VALUE_MAX];
-  uint64_t lg;
-  bool is_lg = p->name_length == 13 && memcmp(p->name, lg_tcache_max.name, 13) == 0, beyond = false;
-  row lg_row = lg_tcache_max;
-  lg_row.value = &lg;
-  const row *r = is_lg ? &lg_row : find(p->name, (size_t)p->name_length);
+  bool beyond = false;
+  const row *r = find(p->name, (size_t)p->name_length);
   if (r == NULL) return complain("Invalid conf pair", p);
   snprintf(text, sizeof text, "%.*s", p->value_length, p->value);
   bool known = (r->value == &hak_je_conf.narenas && strcmp(text, "default") == 0) || (p->value_length < VALUE_MAX && set(r, text, &beyond));
   if (!known) return complain(beyond ? "Out-of-range conf value" : "Invalid conf value", p);
-  if (is_lg) hak_je_conf.tcache_max = (size_t)1 << lg;
+  if (r->value == &lg_tcache_max) hak_je_conf.tcache_max = (size_t)1 << lg_tcache_max;
   if (hak_je_conf.confirm_conf) hak_je_say("<jemalloc>: -- Set conf value: %.*s:%.*s\n", p->name_length, p->name, p->value_length, p->value);
 }
 
@@ -173,13 +167,6 @@ static bool next_pair(const char **at, pair *p, const char **fault) {
 /* --- sources --- */
 
 enum { BUILT_IN, PROGRAM, LINK, ENVIRONMENT, SOURCES };
-
-static const char *link_target(void) {
-  static char target[4096];
-  long n = hak_os_call(SYS_readlinkat, -100 /* AT_FDCWD */, "/etc/malloc.conf", target, sizeof target - 1);
-  target[hak_os_call_failed(n) ? 0 : n] = '\0';
-  return target;
-}
 
 static const char *variable(char **variables) {
   static const char name[] = "MALLOC_CONF=";
@@ -213,20 +200,23 @@ static void read_source(const char *text) {
   } while (more);
 }
 
-/* What they mean here. hakmem_option_set would start the core, which has not read its own settings yet. */
+void hak_je_set_decay_option(ssize_t ms) { hakmem_option_set("DECAY_MS", ms < 0 || ms > LONGEST_DECAY_MS ? LONGEST_DECAY_MS : ms); }
+
+void hak_je_set_rate_option(size_t lg) { hakmem_option_set("HEAP_PROFILE_RATE", (int64_t)1 << hak_min_size(lg, LG_RATE_MOST)); }
+
+/* What they mean here. */
 static void set_options(void) {
   const struct hak_je_conf *c = &hak_je_conf;
-  if (c->dirty_decay_ms != 1000)
-    hak_config_set("DECAY_MS", c->dirty_decay_ms < 0 || c->dirty_decay_ms > LONGEST_DECAY_MS ? LONGEST_DECAY_MS : c->dirty_decay_ms);
-  if (c->background_thread) hak_config_set("BACKGROUND", 1);
-  if (!c->tcache) hak_config_set("TINY_HOT_RING_ENABLE", 0);
-  if (strcmp(c->thp, "default") != 0) hak_config_set("THP", c->thp[0] == 'a' ? 2 : 0);
+  if (c->dirty_decay_ms != 1000) hak_je_set_decay_option(c->dirty_decay_ms);
+  if (c->background_thread) hakmem_option_set("BACKGROUND", 1);
+  if (!c->tcache) hakmem_option_set("TINY_HOT_RING_ENABLE", 0);
+  if (strcmp(c->thp, "default") != 0) hakmem_option_set("THP", c->thp[0] == 'a' ? 2 : 0);
   hak_fill_bits = (c->zero ? HAK_FILL_ZERO : 0) | (c->junk[0] == 't' || c->junk[0] == 'a' ? HAK_FILL_NEW : 0) |
              (c->junk[0] == 't' || strcmp(c->junk, "free") == 0 ? HAK_FILL_FREED : 0);
   if (!c->prof) return;
-  hak_config_set("HEAP_PROFILE_RATE", (int64_t)1 << (c->lg_prof_sample > LG_RATE_MOST ? LG_RATE_MOST : c->lg_prof_sample));
-  hak_config_set("HEAP_PROFILE_FORMAT", 1);
-  if (c->prof_active) hak_config_set("HEAP_PROFILE", 1);
+  hak_je_set_rate_option(c->lg_prof_sample);
+  hakmem_option_set("HEAP_PROFILE_FORMAT", 1);
+  if (c->prof_active) hakmem_option_set("HEAP_PROFILE", 1);
 }
 
 void hak_je_conf_read(char **variables) {
@@ -236,11 +226,12 @@ void hak_je_conf_read(char **variables) {
       "\"name\" of the file referenced by the symbolic link named /etc/malloc.conf",
       "value of the environment variable MALLOC_CONF",
   };
+  static char target[4096];
   int saved = errno;
   const char *texts_of[SOURCES] = {
       [BUILT_IN] = "",
       [PROGRAM] = malloc_conf != NULL ? malloc_conf : "",
-      [LINK] = link_target(),
+      [LINK] = hak_os_read_link("/etc/malloc.conf", target, sizeof target),
       [ENVIRONMENT] = hak_os_has_more_rights() ? "" : variable(variables),
   };
   for (int i = 0; i < SOURCES; i++) look_for_flags(texts_of[i]);
@@ -262,22 +253,24 @@ void hak_je_conf_read(char **variables) {
 
 /* --- what holds --- */
 
-static int64_t option(const char *name) {
+int64_t hak_je_option(const char *name) {
   int64_t value = 0;
-  hak_config_get(name, &value);
+  hakmem_option_get(name, &value);
   return value;
 }
+
+size_t hak_je_prof_lg_sample(void) { return hak_je_conf.prof ? hak_log2((uint64_t)hak_je_option("HEAP_PROFILE_RATE")) : 0; }
 
 void hak_je_conf_settle(void) {
   static const char *const thp[] = {"never", "default", "always"};
   struct hak_je_conf *c = &hak_je_conf;
-  int64_t decay_ms = option("DECAY_MS"), rate = option("HEAP_PROFILE_RATE");
+  int64_t decay_ms = hak_je_option("DECAY_MS");
   if (decay_ms != LONGEST_DECAY_MS || (c->dirty_decay_ms >= 0 && c->dirty_decay_ms < decay_ms)) c->dirty_decay_ms = decay_ms;
-  c->background_thread = option("BACKGROUND") != 0;
-  c->tcache = option("TINY_HOT_RING_ENABLE") != 0;
-  c->thp = thp[option("THP")];
-  if (option("HEAP_PROFILE") != 0) {
-    if (!c->prof) c->lg_prof_sample = 63 - (size_t)__builtin_clzll((uint64_t)rate);
+  c->background_thread = hak_je_option("BACKGROUND") != 0;
+  c->tcache = hak_je_option("TINY_HOT_RING_ENABLE") != 0;
+  c->thp = thp[hak_je_option("THP")];
+  if (!c->prof && hak_je_option("HEAP_PROFILE") != 0) {
     c->prof = true;
+    c->lg_prof_sample = hak_je_prof_lg_sample();
   }
 }

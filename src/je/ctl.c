@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "api/thread.h"
-#include "je/conf.h"
 
 HAK_EXPORT int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
 HAK_EXPORT int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp);
@@ -32,10 +31,8 @@ static const row rows[] = {
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
-static const uint8_t bytes_of[] = {
-    [HAK_CTL_BOOL] = sizeof(bool), [HAK_CTL_UNSIGNED] = sizeof(unsigned), [HAK_CTL_SIZE] = sizeof(size_t), [HAK_CTL_SSIZE] = sizeof(ssize_t),
-    [HAK_CTL_U64] = sizeof(uint64_t), [HAK_CTL_I64] = sizeof(int64_t), [HAK_CTL_STRING] = sizeof(char *), [HAK_CTL_POINTER] = sizeof(void *),
-};
+#define BYTES(name, type) sizeof(type),
+static const uint8_t bytes_of[] = {HAK_JE_TYPES(BYTES)};
 
 /* --- values --- */
 
@@ -54,6 +51,14 @@ int hak_ctl_take(const hak_ctl_call *c, void *value, size_t bytes) {
   return 0;
 }
 
+int hak_ctl_exchange(const hak_ctl_call *c, void *value, size_t bytes) {
+  char before[sizeof(hak_activity)];
+  HAK_ASSERT(bytes <= sizeof before);
+  memcpy(before, value, bytes);
+  int error = hak_ctl_take(c, value, bytes);
+  return error != 0 ? error : hak_ctl_give(c, before, bytes);
+}
+
 #define AS_WORD(x) ((uint64_t)(uintptr_t)(x))
 
 /* What statistics of all arenas have for one's settings. */
@@ -62,7 +67,7 @@ static const hak_je_arena of_all = {.dirty_ms = -1, .muzzy_ms = -1, .dss = "N/A"
 /* Lower bytes are the value: machines that this builds for are little-endian. */
 static uint64_t value_of(const row *r, const size_t *numbers, const hak_je_figures *f) {
   size_t i = numbers[0], j = numbers[1];
-  const hak_je_arena *one = i < HAK_JE_ARENAS ? hak_je_arena_at(i) : NULL, *arena = one != NULL ? one : &of_all;
+  const hak_je_arena *one = hak_je_arena_at(i), *arena = one != NULL ? one : &of_all;
   switch (r->line) {
 #define VALUE(name, type, expression) case __LINE__: return AS_WORD(expression);
 #define ACT(name, type, function)

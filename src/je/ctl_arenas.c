@@ -2,12 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/background.h"
-#include "je/conf.h"
 #include "je/ctl.h"
-
-/* Arena, or one that stands for several. */
-static bool is_one(size_t index) { return index < HAK_JE_ARENAS; }
 
 int hak_ctl_epoch(const hak_ctl_call *c) {
   uint64_t given = 0;
@@ -20,38 +15,21 @@ int hak_ctl_epoch(const hak_ctl_call *c) {
   return hak_ctl_give(c, &epoch, sizeof epoch);
 }
 
-static bool background; /* hak_je_lock; read relaxed: as it was set here */
-
-size_t hak_je_helpers(void) { return hak_load_relaxed(&background); }
-
-/* Once started the thread stays: off, it is one that sleeps. */
-static void set_background_locked(bool on) {
-  hak_store_relaxed(&background, on);
-  if (!on) return;
-  hak_store_relaxed(&hak_config.background, 1);
-  hak_background_start();
-}
-
+/* HAKMEM_BACKGROUND: one thread, or none. */
 int hak_ctl_background(const hak_ctl_call *c) {
-  hak_lock_take(&hak_je_lock);
-  bool is = hak_load_relaxed(&background), wanted = is;
-  int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0) error = hak_ctl_give(c, &is, sizeof is);
-  if (error == 0 && wanted != is) set_background_locked(wanted);
-  hak_lock_drop(&hak_je_lock);
+  bool is = hak_je_option("BACKGROUND") != 0, wanted = is;
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
+  if (error == 0 && wanted != is) hakmem_option_set("BACKGROUND", wanted);
   return error;
 }
 
 /* Kept and shown: there is one at most. */
 int hak_ctl_background_most(const hak_ctl_call *c) {
-  static size_t most; /* under hak_je_lock; 0: as at the start */
-  hak_lock_take(&hak_je_lock);
-  size_t is = most != 0 ? most : hak_je_conf.max_background_threads, wanted = is;
-  int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0) error = hak_ctl_give(c, &is, sizeof is);
+  static size_t most = 1; /* relaxed */
+  size_t wanted = hak_load_relaxed(&most);
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
   if (error == 0 && wanted == 0) error = EINVAL;
-  if (error == 0) most = wanted;
-  hak_lock_drop(&hak_je_lock);
+  if (error == 0) hak_store_relaxed(&most, wanted);
   return error;
 }
 
@@ -62,7 +40,7 @@ int hak_ctl_mutexes_reset(const hak_ctl_call *c) {
 }
 
 int hak_ctl_arena_initialized(const hak_ctl_call *c) {
-  bool is = is_one(c->index) ? hak_je_arena_at(c->index) != NULL : hak_je_has_figures(c->index);
+  bool is = hak_je_has_figures(c->index);
   return hak_ctl_writes(c) ? EPERM : hak_ctl_give(c, &is, sizeof is);
 }
 
@@ -84,11 +62,10 @@ int hak_ctl_arena_destroy(const hak_ctl_call *c) {
 }
 
 static int decay(const hak_ctl_call *c, bool dirty) {
-  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
+  hak_je_arena *a = hak_je_arena_at(c->index);
   if (a == NULL) return EFAULT;
-  ssize_t is = dirty ? a->dirty_ms : a->muzzy_ms, wanted = is;
-  int error = hak_ctl_give(c, &is, sizeof is);
-  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  ssize_t wanted = dirty ? a->dirty_ms : a->muzzy_ms;
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
   return error != 0 || c->given == NULL ? error : hak_je_set_decay(c->index, dirty, wanted);
 }
 int hak_ctl_arena_dirty(const hak_ctl_call *c) { return decay(c, true); }
@@ -96,9 +73,8 @@ int hak_ctl_arena_muzzy(const hak_ctl_call *c) { return decay(c, false); }
 
 /* Of arenas made from now on. */
 static int default_decay(const hak_ctl_call *c, ssize_t *of) {
-  ssize_t is = *of, wanted = is;
-  int error = hak_ctl_give(c, &is, sizeof is);
-  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  ssize_t wanted = *of;
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
   if (error == 0 && wanted < -1) error = EFAULT;
   if (error == 0) *of = wanted;
   return error;
@@ -109,12 +85,12 @@ int hak_ctl_arenas_muzzy(const hak_ctl_call *c) { return default_decay(c, &hak_j
 /* sbrk is never used: the setting is kept, and does nothing; as are the next two. */
 int hak_ctl_arena_dss(const hak_ctl_call *c) {
   static const char *const words[] = {"disabled", "primary", "secondary"};
-  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : hak_je_arena_at(0);
+  hak_je_arena *a = hak_je_arena_at(c->index < HAK_JE_ARENAS ? c->index : 0);
   const char *wanted = NULL, *word = NULL;
   if (a == NULL) return EFAULT;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   for (unsigned i = 0; error == 0 && wanted != NULL && i < 3; i++) {
-    if (strcmp(wanted, words[i]) == 0) word = words[i];
+    if (strcmp(wanted, words[i]) == 0) word = strcmp(wanted, a->dss) == 0 ? a->dss : words[i]; /* what was read stays the same string */
   }
   if (error == 0 && c->given != NULL && word == NULL) error = EINVAL;
   if (error == 0) error = hak_ctl_give(c, &a->dss, sizeof a->dss);
@@ -128,27 +104,28 @@ static size_t page_class(size_t bytes) {
   return hak_align_down(bytes, (size_t)1 << (61 - __builtin_clzll(bytes)));
 }
 
-static int kept_size(const hak_ctl_call *c, size_t *of, size_t least) {
-  size_t is = *of, wanted = is;
+int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
+  hak_je_arena *a = hak_je_arena_at(c->index);
+  if (a == NULL) return EFAULT;
+  size_t is = a->grow_limit, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0 && wanted < least) error = EFAULT;
-  if (error == 0) hak_store_relaxed(of, least != 0 ? page_class(wanted) : wanted);
+  if (error == 0 && wanted < HAK_JE_PAGE) error = EFAULT;
+  if (error == 0) hak_store_relaxed(&a->grow_limit, page_class(wanted));
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
-int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
-  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
-  return a == NULL ? EFAULT : kept_size(c, &a->grow_limit, HAK_JE_PAGE);
-}
-
 int hak_ctl_arena_oversize(const hak_ctl_call *c) {
-  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
-  return a == NULL ? EFAULT : kept_size(c, &a->oversize, 0);
+  hak_je_arena *a = hak_je_arena_at(c->index);
+  if (a == NULL) return EFAULT;
+  size_t wanted = a->oversize;
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
+  if (error == 0) hak_store_relaxed(&a->oversize, wanted);
+  return error;
 }
 
 /* Read into the buffer that *oldp points to, of HAK_JE_NAME bytes. */
 int hak_ctl_arena_name(const hak_ctl_call *c) {
-  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
+  hak_je_arena *a = hak_je_arena_at(c->index);
   const char *wanted = NULL;
   if (a == NULL) return EINVAL;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);

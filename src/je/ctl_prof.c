@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "je/conf.h"
 #include "je/ctl.h"
 
 #define PREFIX_MAX 1024
@@ -15,18 +14,13 @@ static char prefix[PREFIX_MAX]; /* hak_je_lock; "": as at the start */
 static unsigned dumps, manual;  /* hak_je_lock */
 static void (*dump_hook)(const char *path); /* relaxed: called behind each dump that mallctl makes */
 
-static bool is_active(void) {
-  int64_t on = 0;
-  return hakmem_option_get("HEAP_PROFILE", &on) == 0 && on != 0;
-}
-
 static int set_active(bool on) {
   int error = on ? hakmem_profile_start(0) : hakmem_profile_stop();
   return error == ENOTSUP ? 0 : error == ENOMEM ? EAGAIN : error;
 }
 
 int hak_ctl_prof_active(const hak_ctl_call *c) {
-  bool is = hak_je_conf.prof && is_active(), wanted = is;
+  bool is = hak_je_conf.prof && hak_je_option("HEAP_PROFILE") != 0, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0 && !hak_je_conf.prof && wanted) error = ENOENT;
   if (error == 0 && wanted != is) error = set_active(wanted);
@@ -56,11 +50,10 @@ bool hak_je_prof_final(void) {
 }
 
 int hak_ctl_prof_dump_hook(const hak_ctl_call *c) {
-  void (*is)(const char *) = hak_load_relaxed(&dump_hook), (*wanted)(const char *) = is;
+  void (*wanted)(const char *) = hak_load_relaxed(&dump_hook);
   if (c->old == NULL && c->given == NULL) return EINVAL;
   if (hak_ctl_writes(c) && !hak_je_conf.prof) return ENOENT;
-  int error = hak_ctl_give(c, &is, sizeof is);
-  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
   if (error == 0) hak_store_relaxed(&dump_hook, wanted);
   return error;
 }
@@ -81,11 +74,11 @@ int hak_ctl_prof_dump(const hak_ctl_call *c) {
 }
 
 static int flag(const hak_ctl_call *c, bool *of) {
-  bool is = hak_je_conf.prof && hak_load_relaxed(of), wanted = is;
+  bool wanted = hak_je_conf.prof && hak_load_relaxed(of);
   if (!hak_je_conf.prof && hak_ctl_writes(c)) return ENOENT;
-  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
   if (error == 0) hak_store_relaxed(of, wanted);
-  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
+  return error;
 }
 int hak_ctl_prof_gdump(const hak_ctl_call *c) { return flag(c, &gdump); }
 int hak_ctl_prof_thread_active_init(const hak_ctl_call *c) { return flag(c, &thread_active_init); }
@@ -103,19 +96,13 @@ int hak_ctl_prof_prefix(const hak_ctl_call *c) {
   return 0;
 }
 
-size_t hak_je_prof_lg_sample(void) {
-  int64_t rate = 0;
-  if (!hak_je_conf.prof || hakmem_option_get("HEAP_PROFILE_RATE", &rate) != 0 || rate < 1) return 0;
-  return 63 - (size_t)__builtin_clzll((uint64_t)rate);
-}
-
 int hak_ctl_prof_reset(const hak_ctl_call *c) {
   size_t lg = hak_je_prof_lg_sample();
   if (!hak_je_conf.prof) return ENOENT;
   if (hak_ctl_reads(c)) return EPERM;
   int error = hak_ctl_take(c, &lg, sizeof lg);
   if (error != 0) return error;
-  if (c->given != NULL) hakmem_option_set("HEAP_PROFILE_RATE", (int64_t)1 << hak_min_size(lg, 40));
+  if (c->given != NULL) hak_je_set_rate_option(lg);
   error = hakmem_profile_reset();
   return error == ENOTSUP ? 0 : error;
 }
@@ -123,7 +110,7 @@ int hak_ctl_prof_reset(const hak_ctl_call *c) {
 /* All threads are sampled, or none. */
 int hak_ctl_thread_prof_active(const hak_ctl_call *c) {
   bool is = hak_je_conf.prof, wanted = is;
-  if (!hak_je_conf.prof && hak_ctl_writes(c)) return ENOENT;
+  if (!is && hak_ctl_writes(c)) return ENOENT;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0 && !wanted && is) error = EPERM;
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);

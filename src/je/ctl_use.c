@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/heaps.h"
 #include "je/ctl.h"
 
 typedef struct use {

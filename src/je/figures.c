@@ -1,12 +1,10 @@
 /* The snapshot that stats.* shows, as of the last epoch; and the tables of size classes. hak_je_lock. */
-#include "report/figures.h"
-
 #include <string.h>
 
-#include "api/thread.h"
+#include "api/heaps.h"
+#include "api/usage.h"
+#include "hakmem/stats.h"
 #include "je/je.h"
-#include "large/huge.h"
-#include "os/memory_limits.h"
 
 #define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* ordinary classes */
 #define FIRST_GROUP 18 /* 256 KiB */
@@ -70,63 +68,31 @@ static void update_all(hak_je_figures *f) {
   f->large = now.large_bytes;
 }
 
-static void see_large(size_t bytes) {
+static void see_large(void *context, size_t bytes) {
+  (void)context;
   now.large[large_of(bytes)]++;
   now.large_bytes += bytes;
 }
 
-static void add_count(hak_je_count *to, const hak_je_count *c) {
-  to->nmalloc += c->nmalloc;
-  to->ndalloc += c->ndalloc;
-  to->current += c->current;
-  to->grown += c->grown;
-  to->shrunk += c->shrunk;
+/* Figures, counts: structures of numbers that are all of one size. */
+static void add(void *to, const void *from, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(size_t); i++) ((size_t *)to)[i] += ((const size_t *)from)[i];
 }
-
-static void add(hak_je_figures *to, const hak_je_figures *f) {
-  to->small += f->small, to->large += f->large, to->active += f->active, to->dirty += f->dirty, to->mapped += f->mapped;
-  to->retained += f->retained, to->base += f->base, to->resident += f->resident, to->cached += f->cached;
-  to->purges += f->purges, to->advices += f->advices, to->purged += f->purged, to->fills += f->fills;
-  for (unsigned b = 0; b < HAK_JE_BINS; b++) {
-    add_count(&to->bins[b].regions, &f->bins[b].regions);
-    add_count(&to->bins[b].slabs, &f->bins[b].slabs);
-    to->bins[b].nonfull += f->bins[b].nonfull;
-  }
-  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) add_count(&to->lextents[l], &f->lextents[l]);
-}
+_Static_assert(sizeof(size_t) == sizeof(uint64_t) && sizeof(hak_je_figures) % sizeof(size_t) == 0, "add");
 
 hak_je_count hak_je_sum_bins(const hak_je_figures *f) {
   hak_je_count c = {0};
-  for (unsigned b = 0; b < HAK_JE_BINS; b++) add_count(&c, &f->bins[b].regions);
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) add(&c, &f->bins[b].regions, sizeof c);
   return c;
 }
 
 hak_je_count hak_je_sum_lextents(const hak_je_figures *f) {
   hak_je_count c = {0};
-  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) add_count(&c, &f->lextents[l]);
+  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) add(&c, &f->lextents[l], sizeof c);
   return c;
 }
 
 /* --- the main heap --- */
-
-/* Extents, by what the page map says at the moment. */
-static void see_extents(const hak_region *r) {
-  size_t end = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
-  for (size_t i = r->first_span; i < end; i++) {
-    if (hak_region_code_at(r, i) != HAK_CODE_EXTENT) continue;
-    const hak_span *s = hak_region_span_at(r, i);
-    size_t bytes = (size_t)hak_load_relaxed(&s->span_count) << HAK_SPAN_SHIFT;
-    if (bytes != 0) see_large(bytes - (hak_load_relaxed(&s->start) % HAK_SPAN_SIZE != 0 ? HAK_JE_PAGE : 0));
-  }
-}
-
-static void see_mappings(void) {
-  size_t place = 0, bytes;
-  uintptr_t address;
-  for (bool kept; hak_huge_next(&place, &address, &bytes, &kept);) {
-    if (!kept && hak_huge_owner((const void *)address) == 0) see_large(bytes);
-  }
-}
 
 static size_t pages(uint64_t bytes) { return hak_align_up(bytes, HAK_JE_PAGE); }
 
@@ -182,12 +148,12 @@ static size_t resident_of(const hakmem_stats *t, const hak_je_figures *f) {
   return hak_max_size(pages(bytes), f->active + HAK_JE_PAGE);
 }
 
-static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
+/* Large blocks were seen with the snapshot. */
+static void refresh_main(const hakmem_stats *t, const hak_usage_class *classes) {
   hak_je_figures *f = &main_figures;
-  memset(&now, 0, sizeof now);
   f->small = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    uint64_t live = hak_row_live(&rows[c]);
+    uint64_t live = classes[c].live;
     size_t b = bin_of(c);
     if (b >= HAK_JE_BINS) {
       now.large[b - HAK_JE_BINS] += live / hak_class_size(c);
@@ -195,12 +161,10 @@ static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
       continue;
     }
     f->small += live;
-    now.regions[b] += rows[c].handed_out / hak_class_size(c); /* those in caches too, as jemalloc counts them */
-    now.slabs[b] += rows[c].slabs;
-    now.partial[b] += rows[c].partial;
+    now.regions[b] += classes[c].handed_out / hak_class_size(c); /* those in caches too, as jemalloc counts them */
+    now.slabs[b] += classes[c].slabs;
+    now.partial[b] += classes[c].slabs_with_room;
   }
-  for (unsigned i = 0; i < hak_region_count(); i++) see_extents(hak_region_at(i));
-  see_mappings();
   now.large_bytes += t->sampled_live;
   update_all(f);
   uint64_t slabs = t->slabs - t->slab_never_allocated - t->slab_purged;
@@ -212,7 +176,6 @@ static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
   f->resident = resident_of(t, f);
   f->cached = t->slab_cached;
   f->purges = t->purges, f->advices = t->madvise, f->purged = t->purged / HAK_JE_PAGE;
-  f->fills = t->slow_paths;
 }
 
 /* --- heaps --- */
@@ -227,15 +190,18 @@ static void see_block(unsigned c, size_t count) {
   }
 }
 
-static bool see_piece_block(void *block, size_t size, void *context) {
-  (void)block, (void)context;
-  see_block(hak_class_for(size), 1);
+static bool see_by_size(void *block, size_t size, void *context) {
+  (void)block;
+  if (size <= HAK_SMALL_MAX)
+    see_block(hak_class_for(size), 1);
+  else
+    see_large(context, size);
   return true;
 }
 
 static void see_heap_span(const hak_span *s) {
   if (HAK_TAG_CODE(hak_load_relaxed(&s->tag)) == HAK_CODE_EXTENT) {
-    see_large((size_t)s->span_count << HAK_SPAN_SHIFT);
+    see_large(NULL, (size_t)s->span_count << HAK_SPAN_SHIFT);
     return;
   }
   size_t b = bin_of(s->class_code), out = s->bumped - hak_slab_free_count(s);
@@ -250,8 +216,8 @@ static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
   memset(&now, 0, sizeof now);
   hakmem_heap_get_stats(h, &stats, sizeof stats);
   hak_heap_take_locks(h);
-  size_t blocks = 0, place = 0, bytes;
-  for (const hak_piece *k = h->pieces; k != NULL; k = k->next) hak_piece_visit(k, see_piece_block, NULL, &blocks);
+  size_t blocks = 0;
+  for (const hak_piece *k = h->pieces; k != NULL; k = k->next) hak_piece_visit(k, see_by_size, NULL, &blocks);
   for (uint32_t i = 0; i < h->span_count; i++) {
     const hak_span *s = hak_heap_span_at(h, i);
     if (s != NULL) see_heap_span(s);
@@ -261,7 +227,7 @@ static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
   for (unsigned b = 0; b < HAK_JE_BINS; b++) {
     if (now.regions[b] != 0 && now.slabs[b] == 0) now.slabs[b] = 1;
   }
-  while (hak_huge_next_of(hak_heap_owner(h), &place, &bytes) != NULL) see_large(bytes);
+  hak_heap_visit_mappings(h, see_by_size, NULL, &blocks);
   now.large_bytes = hak_min_size(now.large_bytes, stats.live);
   update_all(f);
   f->small = stats.live - f->large;
@@ -285,23 +251,24 @@ static hak_je_figures *room_for(size_t index) {
 }
 
 void hak_je_refresh_locked(void) {
-  hak_class_row rows[HAK_CLASS_COUNT];
-  hak_figures figures = {.rows = rows};
+  hak_usage_class classes[HAK_CLASS_COUNT];
+  hakmem_stats stats;
   size_t live = 0, held = 0;
   hak_assert_held(&hak_je_lock);
-  hak_figures_take(&figures);
-  refresh_main(&figures.stats, rows);
+  memset(&now, 0, sizeof now);
+  hak_usage_read(&stats, classes, see_large, NULL);
+  refresh_main(&stats, classes);
   sum = main_figures;
   for (size_t i = 1; i < hak_je_arena_count(); i++) {
     hak_je_arena *a = hak_je_arena_at(i);
     if (a == NULL || room_for(i) == NULL) continue;
     refresh_heap(a->heap, of_heaps[i]);
-    add(&sum, of_heaps[i]);
+    add(&sum, of_heaps[i], sizeof sum);
     live += of_heaps[i]->small + of_heaps[i]->large;
     held += of_heaps[i]->active;
   }
-  add_other_heaps(&figures.stats, live, held);
-  add(&sum, &destroyed);
+  add_other_heaps(&stats, live, held);
+  add(&sum, &destroyed, sizeof sum);
   hak_je_epoch++;
 }
 
@@ -321,13 +288,13 @@ void hak_je_figures_end_locked(size_t index) {
   memset(&now, 0, sizeof now);
   update_all(f);
   f->small = f->active = f->dirty = f->mapped = f->resident = 0;
-  add(&destroyed, f);
+  add(&destroyed, f, sizeof destroyed);
   memset(f, 0, sizeof *f);
 }
 
 bool hak_je_has_figures(size_t index) {
   if (index == HAK_JE_DESTROYED) return has_destroyed;
-  return index == HAK_JE_ALL || (index < HAK_JE_ARENAS && hak_je_arena_at(index) != NULL);
+  return index == HAK_JE_ALL || hak_je_arena_at(index) != NULL;
 }
 
 /* Threads of arena 0 are all that chose no other. */

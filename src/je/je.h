@@ -10,7 +10,7 @@
 #include <stdio.h> /* ssize_t */
 
 #include "api/api.h"
-#include "heap/heap.h"
+#include "hakmem/heap.h"
 
 #define HAK_JE_PAGE ((size_t)4096)
 #define HAK_JE_ARENAS 4096     /* the most; the next two stand for others */
@@ -19,6 +19,38 @@
 #define HAK_JE_NAME 32
 
 extern hak_lock hak_je_lock;
+
+/* --- conf.c: jemalloc's settings as this process has them, what mallctl shows as opt.*; written once, at the start --- */
+
+#define HAK_JE_TYPES(TYPE) TYPE(BOOL, bool) TYPE(UNSIGNED, unsigned) TYPE(SIZE, size_t) TYPE(SSIZE, ssize_t) TYPE(U64, uint64_t) TYPE(I64, int64_t) \
+  TYPE(STRING, const char *) TYPE(POINTER, void *)
+#define HAK_JE_TYPEDEF(name, type) typedef type hak_je_##name;
+HAK_JE_TYPES(HAK_JE_TYPEDEF)
+
+struct hak_je_conf {
+#define CONF(kind, name, initial) hak_je_##kind name;
+#include "je/conf.def"
+};
+extern struct hak_je_conf hak_je_conf;
+
+/* Reads malloc_conf, /etc/malloc.conf and MALLOC_CONF, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
+ * core reads its own settings, which are above these. */
+void hak_je_conf_read(char **variables);
+/* The core has: what opt.* shows is what holds. */
+void hak_je_conf_settle(void);
+/* In jemalloc's form, for malloc_message. */
+void hak_je_say(const char *format, ...) HAK_PRINTF(1, 2);
+extern void (*malloc_message)(void *context, const char *text);
+/* hakmem's option of that name, without HAKMEM_; and two set, as far as they go. */
+int64_t hak_je_option(const char *name);
+void hak_je_set_decay_option(ssize_t ms);
+void hak_je_set_rate_option(size_t lg);
+size_t hak_je_prof_lg_sample(void); /* 0: there is no profile */
+
+/* --- ctl_prof.c --- */
+
+/* Writes the file of opt.prof_final; false: there is to be none. */
+bool hak_je_prof_final(void);
 
 /* --- mallocx.c: flags --- */
 
@@ -30,11 +62,13 @@ extern hak_lock hak_je_lock;
 /* --- tcaches.c: by identifier --- */
 
 #define HAK_JE_TCACHES 4094 /* a flag has room for no more */
-bool hak_je_tcache_make(unsigned id); /* hak_je_lock is held. False: no memory */
+/* hak_je_lock is held, as of the last one. HAK_JE_TCACHES: there are all of them, or no memory. */
+unsigned hak_je_tcache_make(void);
 /* NULL, false: it has none, or no room, or the block is of no small class. */
 void *hak_je_tcache_pop(unsigned id, size_t size, size_t align);
 bool hak_je_tcache_push(unsigned id, void *p);
-void hak_je_tcache_flush(unsigned id);
+/* False: there is no such. */
+bool hak_je_tcache_flush(unsigned id, bool ends);
 
 /* --- arenas.c --- */
 
@@ -45,7 +79,7 @@ typedef struct hak_je_arena {
   ssize_t dirty_ms, muzzy_ms;
   size_t grow_limit, oversize;
   const char *dss;
-  uint64_t made_ns;
+  uint64_t made_ms;
   char name[HAK_JE_NAME];
 } hak_je_arena;
 
@@ -64,8 +98,7 @@ bool hak_je_arena_of(const void *p, unsigned *index);
 /* Default for arenas made from now on, and of the main heap. */
 extern ssize_t hak_je_dirty_ms, hak_je_muzzy_ms;
 int hak_je_set_decay(size_t index, bool dirty, ssize_t ms);
-uint64_t hak_je_now_ns(void);
-uint64_t hak_je_uptime_ns(const hak_je_arena *arena);
+uint64_t hak_je_uptime_ns(const hak_je_arena *arena); /* NULL: of the main heap */
 void hak_je_arenas_start(void);
 
 /* --- figures.c --- */
@@ -92,14 +125,12 @@ typedef struct hak_je_figures {
   size_t small, large; /* bytes allocated */
   size_t active, dirty, mapped, retained, base, resident, cached; /* bytes */
   uint64_t purges, advices, purged; /* sweeps, calls, pages */
-  uint64_t fills; /* slow paths of thread caches */
   hak_je_bin bins[HAK_JE_BINS];
   hak_je_count lextents[HAK_JE_LEXTENTS];
 } hak_je_figures;
 
 extern uint64_t hak_je_epoch;
 extern uint64_t hak_je_flushes; /* relaxed: of whole thread caches, by mallctl */
-size_t hak_je_helpers(void); /* threads in the background */
 /* hak_je_lock is held, as of the next two. Takes a new snapshot. */
 void hak_je_refresh_locked(void);
 /* Of the last one: of an arena, HAK_JE_ALL or HAK_JE_DESTROYED; all 0 where it has none. */

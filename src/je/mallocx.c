@@ -8,10 +8,6 @@
 #include "api/thread.h"
 #include "api/usage.h"
 #include "je/je.h"
-#include "large/extent.h"
-#include "large/huge.h"
-#include "profile/profile.h"
-#include "tcache/counted.h"
 
 HAK_EXPORT void *mallocx(size_t size, int flags);
 HAK_EXPORT void *rallocx(void *p, size_t size, int flags);
@@ -63,18 +59,12 @@ static size_t size_in_heap(size_t size, int flags) { return hak_max_size(size, h
 static void *alloc_plain(size_t size, size_t align, int flags) {
   bool zeros = (flags & HAK_JE_ZERO) != 0, zeroed = false;
   if (HAK_UNLIKELY(hak_tls.in_heap)) size = size_in_heap(size, flags);
-  if (HAK_JE_TCACHE(flags) == NO_TCACHE) {
-    void *p = take_uncached(size, align);
-    if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
-  }
-  if (HAK_JE_TCACHE(flags) > NO_TCACHE) {
-    void *p = hak_je_tcache_pop(HAK_JE_TCACHE(flags) - 2, size, align);
-    if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
-  }
+  unsigned cache = HAK_JE_TCACHE(flags);
+  void *p = cache == NO_TCACHE ? take_uncached(size, align) : cache > NO_TCACHE ? hak_je_tcache_pop(cache - 2, size, align) : NULL;
+  if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
   if (align <= HAK_GRANULE) return zeros ? hak_calloc(1, size) : hak_malloc(size);
   if (!zeros || size <= HAK_SMALL_MAX) return zero(hak_aligned(align, size), zeros ? size : 0, false);
-  void *p = hak_totals_add(hak_raw_large(size, align, true, &zeroed));
-  return zero(p, size, zeroed);
+  return zero(hak_totals_add(hak_raw_large(size, align, true, &zeroed)), size, zeroed);
 }
 
 static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
@@ -151,19 +141,6 @@ void *rallocx(void *p, size_t size, int flags) {
   return q;
 }
 
-/* An extent, or a mapping, of the main heap gives back what is behind `size`; other blocks stay as they are. */
-static void shrink_in_place(void *p, size_t size) {
-  hak_region *r = hak_region_find(p);
-  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(p, size, HAK_IN_PLACE);
-  if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
-  hak_deferred d = {0};
-  if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
-    hak_sampled_forget(p);
-    hak_sampled_count_large(p, size);
-  }
-  hak_slow_exit(&d);
-}
-
 static bool grow_in_place(void *p, size_t size) {
   int saved = errno;
   bool grown = size <= PTRDIFF_MAX && hak_raw_resize(p, size, HAK_IN_PLACE, HAK_CALLER()) != NULL;
@@ -176,7 +153,7 @@ size_t xallocx(void *p, size_t size, size_t extra, int flags) {
   if (extra > SIZE_MAX - size) extra = SIZE_MAX - size;
   if ((uintptr_t)p % align != 0 || (before >= size && before <= size + extra)) return before;
   if (before > size + extra)
-    shrink_in_place(p, size + extra);
+    hak_totals_shrink(p, size + extra);
   else if (!grow_in_place(p, size + extra) && extra != 0)
     grow_in_place(p, size);
   after = hak_totals_size(p);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "je/conf.h"
 #include "je/ctl.h"
 
 HAK_EXPORT void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options);
@@ -46,14 +45,16 @@ static void name(out *o, const char *text) {
   o->comma = true;
 }
 
-/* Objects and lists; the name may be NULL in a list. */
+/* Objects and lists, nothing in text; the name may be NULL in a list. */
 static void begin(out *o, const char *text, char bracket) {
+  if (!o->json) return;
   name(o, text);
   put(o, "%c", bracket);
   o->comma = false;
 }
 
 static void end(out *o, char bracket) {
+  if (!o->json) return;
   put(o, "%c", bracket);
   o->comma = true;
 }
@@ -82,7 +83,7 @@ static bool value_of(const char *full, uint64_t *value) {
   return false;
 }
 
-static uint64_t number(const char *full) {
+static unsigned long long number(const char *full) {
   uint64_t value;
   return value_of(full, &value) ? value : 0;
 }
@@ -122,47 +123,48 @@ static void put_group(out *o, const char *title, const char *group) {
   char prefix[32], label[40];
   snprintf(prefix, sizeof prefix, "%s.", group);
   snprintf(label, sizeof label, "  %s.", group);
-  if (o->json)
-    begin(o, group, '{');
-  else
-    put(o, "%s\n", title);
+  begin(o, group, '{');
+  if (!o->json) put(o, "%s\n", title);
   put_values(o, prefix, prefix, label);
-  if (o->json && strcmp(group, "arenas") != 0) end(o, '}');
+  if (strcmp(group, "arenas") != 0) end(o, '}');
 }
 
 /* --- parts --- */
 
-static void put_classes(out *o, const char *list, const char *pattern, unsigned count) {
+/* Classes by number, whose names begin as `before`. In text, where a class is a row of `kind`: those that are, or were, in use. */
+static void put_classes(out *o, const char *list, const char *pattern, const char *before, const char *kind, unsigned count) {
   begin(o, list, '[');
   for (unsigned i = 0; i < count; i++) {
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "arenas.%s.%u.", list, i);
+    char prefix[96], asked[128];
+    snprintf(prefix, sizeof prefix, "%s%u.", before, i);
+    snprintf(asked, sizeof asked, "%snmalloc", prefix);
+    if (!o->json && number(asked) == 0) continue;
     begin(o, NULL, '{');
-    put_values(o, pattern, prefix, "");
+    if (!o->json) put(o, "  %s[%u]: size %zu\n", kind, i, *kind == 'b' ? hak_je_bin_size(i) : hak_je_lextent_size(i));
+    put_values(o, pattern, prefix, "    ");
     end(o, '}');
   }
   end(o, ']');
 }
 
 static void put_general(out *o) {
-  const char *version = (const char *)(uintptr_t)number("version");
-  if (o->json) {
+  if (o->json)
     name(o, "version");
-    put_quoted(o, version);
-  } else {
-    put(o, "Version: \"%s\"\n", version);
-  }
+  else
+    put(o, "Version: ");
+  put_quoted(o, (const char *)(uintptr_t)number("version"));
+  if (!o->json) put(o, "\n");
   put_group(o, "Build-time option settings", "config");
   put_group(o, "Run-time option settings", "opt");
   put_group(o, "Profiling settings", "prof");
   if (!o->json) {
     put(o, "Arenas: %u\nQuantum size: %zu\nPage size: %zu\n", hak_je_arena_count(), (size_t)HAK_GRANULE, HAK_JE_PAGE);
-    put(o, "Maximum thread-cached size class: %llu\n", (unsigned long long)number("arenas.tcache_max"));
+    put(o, "Maximum thread-cached size class: %llu\n", number("arenas.tcache_max"));
     return;
   }
   put_group(o, "", "arenas");
-  put_classes(o, "bin", "arenas.bin.<b>.", HAK_JE_BINS);
-  put_classes(o, "lextent", "arenas.lextent.<l>.", HAK_JE_LEXTENTS);
+  put_classes(o, "bin", "arenas.bin.<b>.", "arenas.bin.", "", HAK_JE_BINS);
+  put_classes(o, "lextent", "arenas.lextent.<l>.", "arenas.lextent.", "", HAK_JE_LEXTENTS);
   end(o, '}');
 }
 
@@ -177,41 +179,17 @@ static void put_sums(out *o) {
     return;
   }
   put(o, "Allocated: %llu, active: %llu, metadata: %llu (n_thp 0), resident: %llu, mapped: %llu, retained: %llu\n",
-      (unsigned long long)number("stats.allocated"), (unsigned long long)number("stats.active"), (unsigned long long)number("stats.metadata"),
-      (unsigned long long)number("stats.resident"), (unsigned long long)number("stats.mapped"), (unsigned long long)number("stats.retained"));
-  put(o, "Count of realloc(non-null-ptr, 0) calls: %llu\nBackground threads: %llu\n", (unsigned long long)number("stats.zero_reallocs"),
-      (unsigned long long)number("stats.background_thread.num_threads"));
-}
-
-/* Rows of a table of text: those of classes that are, or were, in use. */
-static void put_rows(out *o, unsigned arena, const char *list, const char *columns, unsigned count) {
-  char pattern[64], prefix[96];
-  snprintf(pattern, sizeof pattern, "stats.arenas.<s>.%s.<%c>.", list, *list);
-  if (o->json) begin(o, list, '[');
-  for (unsigned i = 0; i < count; i++) {
-    snprintf(prefix, sizeof prefix, "stats.arenas.%u.%s.%u.", arena, list, i);
-    if (o->json) {
-      begin(o, NULL, '{');
-      put_values(o, pattern, prefix, "");
-      end(o, '}');
-      continue;
-    }
-    char asked[128];
-    snprintf(asked, sizeof asked, "%snmalloc", prefix);
-    if (number(asked) == 0) continue;
-    put(o, "  %s[%u]: size %zu\n", columns, i, *list == 'b' ? hak_je_bin_size(i) : hak_je_lextent_size(i));
-    put_values(o, pattern, prefix, "    ");
-  }
-  if (o->json) end(o, ']');
+      number("stats.allocated"), number("stats.active"), number("stats.metadata"), number("stats.resident"), number("stats.mapped"), number("stats.retained"));
+  put(o, "Count of realloc(non-null-ptr, 0) calls: %llu\nBackground threads: %llu\n", number("stats.zero_reallocs"),
+      number("stats.background_thread.num_threads"));
 }
 
 static void put_arena(out *o, const char *title, unsigned arena, bool bins, bool large) {
   char prefix[64], key[16];
   snprintf(key, sizeof key, "%u", arena);
   snprintf(prefix, sizeof prefix, "stats.arenas.%u.", arena);
-  if (o->json)
-    begin(o, *title != '\0' ? title : key, '{');
-  else
+  begin(o, *title != '\0' ? title : key, '{');
+  if (!o->json)
     put(o, *title != '\0' ? "%s arenas stats:\n" : "%sarenas[%u]:\n", *title == 'm' ? "Merged" : *title == 'd' ? "Destroyed" : "", arena);
   put_values(o, "stats.arenas.<s>.", prefix, "  ");
   static const char *const parts[] = {"small", "large"};
@@ -220,13 +198,15 @@ static void put_arena(out *o, const char *title, unsigned arena, bool bins, bool
     snprintf(pattern, sizeof pattern, "stats.arenas.<s>.%s.", parts[i]);
     snprintf(prefix, sizeof prefix, "stats.arenas.%u.%s.", arena, parts[i]);
     snprintf(label, sizeof label, "  %s.", parts[i]);
-    if (o->json) begin(o, parts[i], '{');
+    begin(o, parts[i], '{');
     put_values(o, pattern, prefix, label);
-    if (o->json) end(o, '}');
+    end(o, '}');
   }
-  if (bins) put_rows(o, arena, "bins", "bin", HAK_JE_BINS);
-  if (large) put_rows(o, arena, "lextents", "large", HAK_JE_LEXTENTS);
-  if (o->json) end(o, '}');
+  snprintf(prefix, sizeof prefix, "stats.arenas.%u.bins.", arena);
+  if (bins) put_classes(o, "bins", "stats.arenas.<s>.bins.<b>.", prefix, "bin", HAK_JE_BINS);
+  snprintf(prefix, sizeof prefix, "stats.arenas.%u.lextents.", arena);
+  if (large) put_classes(o, "lextents", "stats.arenas.<s>.lextents.<l>.", prefix, "large", HAK_JE_LEXTENTS);
+  end(o, '}');
 }
 
 static bool leaves_out(const char *options, char letter) { return options != NULL && strchr(options, letter) != NULL; }
@@ -234,13 +214,13 @@ static bool leaves_out(const char *options, char letter) { return options != NUL
 static void put_arenas(out *o, const char *options) {
   bool bins = !leaves_out(options, 'b'), large = !leaves_out(options, 'l');
   bool several = hak_je_arena_count() > 1;
-  if (o->json) begin(o, "stats.arenas", '{');
+  begin(o, "stats.arenas", '{');
   if (!leaves_out(options, 'm') && (several || leaves_out(options, 'a'))) put_arena(o, "merged", HAK_JE_ALL, bins, large);
   if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED)) put_arena(o, "destroyed", HAK_JE_DESTROYED, bins, large);
   for (unsigned i = 0; !leaves_out(options, 'a') && i < hak_je_arena_count(); i++) {
     if (hak_je_arena_at(i) != NULL) put_arena(o, "", i, bins, large);
   }
-  if (o->json) end(o, '}');
+  end(o, '}');
 }
 
 void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options) {

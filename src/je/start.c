@@ -1,6 +1,5 @@
 /* The start of the je box. */
 #include "api/init.h"
-#include "je/conf.h"
 #include "je/je.h"
 
 /* The core's start is in the middle: what can be set at the start alone is set before it, by settings that hakmem's own are above; and fork takes this
@@ -9,7 +8,7 @@ __attribute__((constructor(101))) static void start(int argc, char **argv, char 
   hak_je_conf_read(hak_os_environment(variables));
   hak_start_first(argc, argv, variables);
   hak_je_conf_settle();
-  hak_je_at_exit_start();
+  if (hak_je_conf.stats_print || hak_je_conf.prof_final) hak_os_keep_stderr(); /* at_exit.c */
   hak_empty_realloc_does = hak_je_conf.zero_realloc[0] == 'a' ? (hak_je_conf.zero_realloc[1] == 'l' ? HAK_EMPTY_ALLOCATES : HAK_EMPTY_ABORTS) : HAK_EMPTY_FREES;
   hak_je_dirty_ms = hak_je_conf.dirty_decay_ms;
   hak_je_muzzy_ms = hak_je_conf.muzzy_decay_ms;

@@ -3,20 +3,27 @@
 #include "api/slow_exit.h"
 #include "je/je.h"
 
-#define BLOCKS_MOST 32 /* of a class */
-
 typedef struct explicit_cache {
   void *heads[HAK_CLASS_COUNT];
-  uint8_t counts[HAK_CLASS_COUNT];
+  uint8_t counts[HAK_CLASS_COUNT]; /* at most a magazine's */
+  bool taken; /* hak_je_lock */
 } explicit_cache;
 
 static explicit_cache *caches[HAK_JE_TCACHES]; /* release; each stays once it is made */
 
 static explicit_cache *cache_of(unsigned id) { return id < HAK_JE_TCACHES ? hak_load_acquire(&caches[id]) : NULL; }
 
-bool hak_je_tcache_make(unsigned id) {
-  if (cache_of(id) == NULL) hak_store_release(&caches[id], hak_os_map(hak_align_up(sizeof(explicit_cache), hak_os_page_size()), hak_os_page_size()));
-  return caches[id] != NULL;
+unsigned hak_je_tcache_make(void) {
+  size_t page = hak_os_page_size();
+  hak_assert_held(&hak_je_lock);
+  for (unsigned id = 0; id < HAK_JE_TCACHES; id++) {
+    if (cache_of(id) == NULL) hak_store_release(&caches[id], hak_os_map(hak_align_up(sizeof(explicit_cache), page), page));
+    if (caches[id] == NULL) break;
+    if (caches[id]->taken) continue;
+    caches[id]->taken = true;
+    return id;
+  }
+  return HAK_JE_TCACHES;
 }
 
 void *hak_je_tcache_pop(unsigned id, size_t size, size_t align) {
@@ -33,7 +40,7 @@ bool hak_je_tcache_push(unsigned id, void *p) {
   size_t offset, code = hak_tcache_code(p, &offset), c = code - 1;
   explicit_cache *t = cache_of(id);
   if (t == NULL || !hak_code_is_class((unsigned)code) || hak_class_size((unsigned)c) > HAK_SHARED_MAX) return false;
-  if (t->counts[c] == BLOCKS_MOST || t->heads[c] == p) return false;
+  if (t->counts[c] == hak_magazine_usable[c] || t->heads[c] == p) return false;
   hak_totals_take(p);
   *(void **)p = t->heads[c];
   t->heads[c] = p;
@@ -41,15 +48,19 @@ bool hak_je_tcache_push(unsigned id, void *p) {
   return true;
 }
 
-void hak_je_tcache_flush(unsigned id) {
+bool hak_je_tcache_flush(unsigned id, bool ends) {
   explicit_cache *t = cache_of(id);
   hak_deferred d = {0};
-  for (unsigned c = 0; t != NULL && c < HAK_CLASS_COUNT; c++) {
+  hak_assert_held(&hak_je_lock);
+  if (t == NULL || !t->taken) return false;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     for (void *p; (p = t->heads[c]) != NULL;) {
       t->heads[c] = *(void **)p;
       hak_arena_free(p, c, &d);
     }
     t->counts[c] = 0;
   }
+  t->taken = !ends;
   hak_slow_exit(&d);
+  return true;
 }

@@ -1,6 +1,8 @@
-/* Finds clock_gettime among the symbols of the vDSO, the library that the kernel maps into each process. */
-#include "os/clock.h"
-
+/* The coarse clocks, monotonic and since 1970, without libc's symbols, without the processor's time counter, and without a system call
+ * where the kernel gives the process a vDSO. So slow paths may ask for the time in a process that may read no time
+ * counter (PR_SET_TSC) or make no system call (SECCOMP_MODE_STRICT). They advance with the kernel's tick, every 1 to 10 ms.
+ *
+ * Finds clock_gettime among the symbols of the vDSO, the library that the kernel maps into each process. */
 #include <elf.h>
 #include <stddef.h>
 #include <string.h>
@@ -9,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "os/call.h"
+#include "os/os.h"
 
 typedef int clock_function(clockid_t clock, struct timespec *out);
 
@@ -87,4 +90,4 @@ static uint64_t read_ns(clockid_t clock) {
 
 uint64_t hak_os_clock_ns(void) { return read_ns(CLOCK_MONOTONIC_COARSE); }
 
-uint64_t hak_os_unix_ns(void) { return read_ns(CLOCK_REALTIME_COARSE); }
+uint64_t hak_os_unix_ms(void) { return read_ns(CLOCK_REALTIME_COARSE) / 1000000; }

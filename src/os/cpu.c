@@ -1,5 +1,6 @@
 #include "os/cpu.h"
 
+#include <sched.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -33,15 +34,12 @@ void hak_os_cpu_start(void) {
   hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
 }
 
-#define CPUS_MAX 1024
-
 /* CPUs that the process may run on. */
 static uint32_t count_cpus(void) {
-  uint64_t mask[CPUS_MAX / 64] = {0};
-  uint32_t n = 0;
-  hak_os_call(SYS_sched_getaffinity, 0, sizeof mask, mask);
-  for (unsigned i = 0; i < CPUS_MAX / 64; i++) n += hak_popcount64(mask[i]);
-  return n > 0 ? n : 1;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  hak_os_call(SYS_sched_getaffinity, 0, sizeof set, &set);
+  return (uint32_t)hak_max_size((size_t)CPU_COUNT(&set), 1);
 }
 
 uint32_t hak_os_cpu_slow(void) {

@@ -21,7 +21,7 @@ void hak_lock_slow(hak_lock *lock) {
   /* This thread holds every lock since its fork handler ran; handlers registered before ours may allocate now. */
   if (hak_inside_own_fork()) return;
   /* Sections are a few hundred instructions at most, so a short spin usually ends the wait. */
-  for (int spin = 0; spin < 64; spin++) {
+  for (int spin = 0; spin < HAK_LOCK_STEPS; spin++) {
     uint32_t expected = 0;
     if (hak_load_relaxed(&lock->state) == 0 && hak_cas_acquire(&lock->state, &expected, 1)) return;
 #if defined(__x86_64__)

@@ -12,9 +12,10 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-/* Steps under one hold of a lock, each of which may be a cache miss: some microseconds. */
+/* Steps under one hold of a lock, each of which may be a cache miss: some microseconds. And looks at it before who wants it sleeps. */
 #define HAK_LOCK_STEPS 64
-/* For so long what others do is waited for that lasts microseconds, unless they have no processor. */
+/* For so long what others do is waited for that lasts microseconds, unless they have no processor; and the system is not asked again for what it
+ * has refused. */
 #define HAK_LOCK_PATIENCE_MS 500
 
 typedef struct hak_lock {
@@ -37,26 +38,19 @@ bool hak_inside_own_fork(void);
  * there; or the holder, whose section lasts microseconds, had no processor for so long. */
 bool hak_lock_comes_free(hak_lock *lock);
 
-HAK_INLINE void hak_lock_note_owner(hak_lock *lock, const void *owner) {
+/* hak_assert_held: the calling thread holds the lock. In release builds both are nothing. */
 #if HAK_ASSERTS
-  hak_store_relaxed(&lock->owner, owner);
-#else
-  (void)lock;
-  (void)owner;
-#endif
-}
-
-/* The calling thread holds the lock. In release builds nothing. */
-#if HAK_ASSERTS
+#define hak_lock_note_owner(lock, mark) hak_store_relaxed(&(lock)->owner, (mark))
 #define hak_assert_held(lock) HAK_ASSERT(hak_load_relaxed(&(lock)->owner) == hak_thread_mark())
 #else
+#define hak_lock_note_owner(lock, mark) ((void)0)
 #define hak_assert_held(lock) ((void)0)
 #endif
 
 HAK_INLINE void hak_lock_take(hak_lock *lock) {
   uint32_t expected = 0;
   if (HAK_UNLIKELY(!hak_cas_acquire(&lock->state, &expected, 1))) hak_lock_slow(lock);
-  if (HAK_ASSERTS) hak_lock_note_owner(lock, hak_thread_mark());
+  hak_lock_note_owner(lock, hak_thread_mark());
 }
 
 HAK_INLINE void hak_lock_drop(hak_lock *lock) {
@@ -71,7 +65,7 @@ HAK_INLINE void hak_lock_drop(hak_lock *lock) {
 HAK_INLINE bool hak_lock_try(hak_lock *lock) {
   uint32_t expected = 0;
   bool taken = hak_cas_acquire(&lock->state, &expected, 1);
-  if (HAK_ASSERTS && taken) hak_lock_note_owner(lock, hak_thread_mark());
+  if (taken) hak_lock_note_owner(lock, hak_thread_mark());
   return taken;
 }
 

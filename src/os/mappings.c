@@ -7,7 +7,6 @@
 #include "os/os.h"
 
 #define PATH_BYTES 4096
-#define PARTS_MOST 64
 #define NOTES_BYTES 1024
 
 void hak_each_mapping(void (*line)(void *context, char *text), void *context) {
@@ -31,25 +30,14 @@ void hak_each_mapping(void (*line)(void *context, char *text), void *context) {
   if (fd >= 0) hak_os_close(fd);
 }
 
-static const char *take_hex(const char *at, uint64_t *value) {
-  for (*value = 0;; at++) {
-    unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a' + 10) : 16;
-    if (digit == 16) return at;
-    *value = *value << 4 | digit;
-  }
-}
-
 bool hak_mapping_parse(const char *line, hak_mapping *m) {
-  uint64_t start, end;
-  const char *at = take_hex(line, &start);
+  const char *at = hak_os_take_number(line, 16, &m->start);
   if (*at != '-') return false;
-  at = take_hex(at + 1, &end);
+  at = hak_os_take_number(at + 1, 16, &m->end);
   if (*at != ' ' || strlen(at) < 6) return false;
   memcpy(m->rights, at + 1, sizeof m->rights);
-  at = take_hex(at + 6, &m->offset);
+  at = hak_os_take_number(at + 6, 16, &m->offset);
   if (*at != ' ') return false;
-  m->start = (uintptr_t)start;
-  m->end = (uintptr_t)end;
   m->file = at + 1;
   for (unsigned blanks = 0; *at != '\0' && blanks < 3; at++) blanks += *at == ' '; /* before the device, its number, and the path */
   m->path = at + strspn(at, " ");
@@ -81,7 +69,7 @@ void hak_build_id(int memory, uintptr_t start, char text[HAK_BUILD_ID_TEXT]) {
   uintptr_t bias = start;
   text[0] = '\0';
   if (!hak_os_read_at(memory, start, &head, sizeof head) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return;
-  if (head.e_phentsize != sizeof part || head.e_phnum > PARTS_MOST) return;
+  if (head.e_phentsize != sizeof part) return;
   for (unsigned i = 0; i < head.e_phnum; i++) {
     if (!hak_os_read_at(memory, start + head.e_phoff + i * sizeof part, &part, sizeof part)) return;
     if (part.p_type == PT_LOAD && part.p_offset == 0) bias = start - part.p_vaddr;

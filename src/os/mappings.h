@@ -11,7 +11,7 @@ void hak_each_mapping(void (*line)(void *context, char *text), void *context);
 
 typedef struct hak_mapping {
   uintptr_t start, end;
-  uint64_t offset; /* of the file */
+  size_t offset; /* of the file */
   char rights[4];  /* as "r-xp" */
   const char *file; /* its device and number, and its path behind; "": none */
   const char *path;

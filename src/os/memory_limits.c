@@ -62,14 +62,8 @@ static size_t read_own(const char *file, char *buf, size_t capacity) {
 
 /* The number at the beginning of the text, SIZE_MAX where there is none ("max") or it is larger than that. */
 static size_t parse_number(const char *text) {
-  size_t value = 0;
-  if (*text < '0' || *text > '9') return SIZE_MAX;
-  for (; *text >= '0' && *text <= '9'; text++) {
-    size_t digit = (size_t)(*text - '0');
-    if (value > (SIZE_MAX - digit) / 10) return SIZE_MAX;
-    value = value * 10 + digit;
-  }
-  return value;
+  size_t value;
+  return hak_os_take_number(text, 10, &value) == text ? SIZE_MAX : value;
 }
 
 static size_t read_number(const char *mount, const char *directory, const char *file) {
@@ -88,8 +82,8 @@ static bool names_controller(const char *list, size_t length, const char *contro
   return false;
 }
 
-/* Path of this process's cgroup in the hierarchy of a controller, without the / at its end; false: there is none. */
-static bool find_cgroup(const char *controller, char *out, size_t capacity) {
+/* buffers.cgroup: the path of this process's in the hierarchy of a controller, without the / at its end; false: there is none. */
+static bool find_cgroup(const char *controller) {
   hak_assert_held(&hak_memory_limits_lock);
   char *text = buffers.cgroups;
   if (read_own("/cgroup", text, CGROUPS_BYTES) == 0) return false;
@@ -101,50 +95,19 @@ static bool find_cgroup(const char *controller, char *out, size_t capacity) {
     if (path == NULL || !names_controller(list + 1, (size_t)(path - list - 1), controller)) continue;
     path++;
     size_t length = strlen(path);
-    if (length >= capacity) return false;
+    if (length >= PATH_BYTES) return false;
     while (length > 0 && path[length - 1] == '/') length--;
     path[length] = '\0';
     /* Outside of the part that this process is shown: what is mounted is all there is to see. */
-    if (strstr(path, "/..") != NULL) length = 0;
-    HAK_ASSERT(length < capacity);
-    memcpy(out, path, length);
-    out[length] = '\0';
+    strcpy(buffers.cgroup, strstr(path, "/..") != NULL ? "" : path);
     return true;
   }
   return false;
 }
 
-typedef void visit_group(const version *v, const char *mount, void *context);
-
-/* Of each version this process's cgroup and all above it, in buffers.directory. A container may see its host's path, under a mount
- * that begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
-static void each_group(visit_group *visit, void *context) {
-  char *directory = buffers.directory;
-  for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
-    const version *v = &versions[i];
-    if (!find_cgroup(v->controller, buffers.cgroup, PATH_BYTES)) continue;
-    for (size_t m = 0; m < 2 && v->mounts[m] != NULL; m++) {
-      memcpy(directory, buffers.cgroup, strlen(buffers.cgroup) + 1);
-      for (char *slash = directory; slash != NULL;) {
-        visit(v, v->mounts[m], context);
-        slash = strrchr(directory, '/');
-        if (slash != NULL) *slash = '\0';
-      }
-    }
-  }
-}
-
 static size_t limit_of(const version *v, const char *mount) {
   size_t least = SIZE_MAX;
   for (size_t i = 0; i < 2 && v->limits[i] != NULL; i++) least = hak_min_size(least, read_number(mount, buffers.directory, v->limits[i]));
-  return least;
-}
-
-static void take_least(const version *v, const char *mount, void *least) { *(size_t *)least = hak_min_size(*(size_t *)least, limit_of(v, mount)); }
-
-static size_t cgroup_limit(void) {
-  size_t least = SIZE_MAX;
-  each_group(take_least, &least);
   return least;
 }
 
@@ -158,19 +121,6 @@ static size_t bytes_of_files(const version *v, const char *mount) {
     if (part != SIZE_MAX) bytes += part;
   }
   return bytes;
-}
-
-typedef struct nearest {
-  size_t machine;
-  hak_os_bound bound;
-} nearest;
-
-static void take_nearest(const version *v, const char *mount, void *context) {
-  nearest *n = context;
-  size_t limit = limit_of(v, mount), used = limit > n->machine || limit == SIZE_MAX ? SIZE_MAX : read_number(mount, buffers.directory, v->used);
-  if (used == SIZE_MAX) return;
-  used -= hak_min_size(used, bytes_of_files(v, mount));
-  n->bound = hak_os_nearer(n->bound, (hak_os_bound){limit, used});
 }
 
 /* Bytes of the line "<field>   1234 kB"; SIZE_MAX where there is none. */
@@ -189,32 +139,54 @@ static size_t machine_memory(void) {
   return read_text("", "", "/proc/meminfo", text, sizeof text) == 0 ? SIZE_MAX : parse_field(text, "MemTotal:");
 }
 
-static void read_limits(size_t *machine, size_t *cgroup) {
+typedef struct limits {
+  size_t machine, cgroup; /* the least of the cgroups' */
+  hak_os_bound nearest;   /* of cgroups; UNBOUND unless it is wanted */
+} limits;
+
+static void see_group(const version *v, const char *mount, bool wants_nearest, limits *l) {
+  size_t limit = limit_of(v, mount);
+  l->cgroup = hak_min_size(l->cgroup, limit);
+  if (!wants_nearest || limit > l->machine || limit == SIZE_MAX) return;
+  size_t used = read_number(mount, buffers.directory, v->used);
+  if (used == SIZE_MAX) return;
+  used -= hak_min_size(used, bytes_of_files(v, mount));
+  l->nearest = hak_os_nearer(l->nearest, (hak_os_bound){limit, used});
+}
+
+/* Of each version this process's cgroup and all above it, in buffers.directory. A container may see its host's path, under a mount
+ * that begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
+static limits read_limits(bool wants_nearest) {
+  char *directory = buffers.directory;
   hak_lock_take(&hak_memory_limits_lock);
-  *machine = machine_memory();
-  *cgroup = cgroup_limit();
+  limits l = {machine_memory(), SIZE_MAX, HAK_OS_UNBOUND};
+  for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+    const version *v = &versions[i];
+    if (!find_cgroup(v->controller)) continue;
+    for (size_t m = 0; m < 2 && v->mounts[m] != NULL; m++) {
+      strcpy(directory, buffers.cgroup);
+      for (char *slash = directory; slash != NULL;) {
+        see_group(v, v->mounts[m], wants_nearest, &l);
+        slash = strrchr(directory, '/');
+        if (slash != NULL) *slash = '\0';
+      }
+    }
+  }
   hak_lock_drop(&hak_memory_limits_lock);
+  return l;
 }
 
 size_t hak_os_memory_limit(void) {
-  size_t machine, cgroup;
-  read_limits(&machine, &cgroup);
-  return hak_min_size(machine, cgroup);
+  limits l = read_limits(false);
+  return hak_min_size(l.machine, l.cgroup);
 }
 
 size_t hak_os_cgroup_limit(void) {
-  size_t machine, cgroup;
-  read_limits(&machine, &cgroup);
-  return cgroup <= machine ? cgroup : SIZE_MAX;
+  limits l = read_limits(false);
+  return l.cgroup <= l.machine ? l.cgroup : SIZE_MAX;
 }
 
-hak_os_bound hak_os_cgroup_nearest(void) {
-  hak_lock_take(&hak_memory_limits_lock);
-  nearest n = {machine_memory(), HAK_OS_UNBOUND};
-  each_group(take_nearest, &n);
-  hak_lock_drop(&hak_memory_limits_lock);
-  return n.bound;
-}
+hak_os_bound hak_os_cgroup_nearest(void) { return read_limits(true).nearest; }
 
 bool hak_os_commit_is_limited(void) {
   hak_lock_take(&hak_memory_limits_lock);
@@ -267,22 +239,14 @@ static bool parse_pressure(const char *text, unsigned *hundredths) {
   return true;
 }
 
-static unsigned read_pressure(void) {
+unsigned hak_os_memory_pressure(void) {
   char text[256];
   unsigned hundredths = 0;
-  if (find_cgroup("", buffers.cgroup, PATH_BYTES)) {
-    for (size_t i = 0; i < 2; i++) {
-      if (read_text(versions[0].mounts[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
-        return hundredths;
-    }
-  }
-  if (read_text("", "", "/proc/pressure/memory", text, sizeof text) > 0) parse_pressure(text, &hundredths);
-  return hundredths;
-}
-
-unsigned hak_os_memory_pressure(void) {
   hak_lock_take(&hak_memory_limits_lock);
-  unsigned hundredths = read_pressure();
+  bool in_group = find_cgroup(""), found = false;
+  for (size_t i = 0; in_group && i < 2 && !found; i++)
+    found = read_text(versions[0].mounts[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths);
+  if (!found && read_text("", "", "/proc/pressure/memory", text, sizeof text) > 0) parse_pressure(text, &hundredths);
   hak_lock_drop(&hak_memory_limits_lock);
   return hundredths;
 }

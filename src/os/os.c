@@ -11,7 +11,6 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/policy.h"
-#include "os/clock.h"
 
 #if HAK_OS_REPLACEABLE
 const struct hak_os_ops *hak_os = &hak_os_linux;
@@ -69,7 +68,7 @@ static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessi
 
 void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, false); }
 
-/* Left free below the program's libraries, for what it maps there. */
+/* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions, absent spans, with that. */
 #define MARGIN (16 * HAK_GIB)
 
 /* The highest address with so much room behind it; 0: there is none. */
@@ -267,13 +266,9 @@ bool hak_os_barrier(void) {
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
-uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
-
-#define REFUSAL_MS 1000
-
 bool hak_os_refused_lately(const hak_os_refusal *refusal) {
   uint64_t at = hak_load_relaxed(refusal);
-  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < REFUSAL_MS; /* a clock that went back begins anew */
+  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < HAK_LOCK_PATIENCE_MS; /* a clock that went back begins anew */
 }
 
 void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }
@@ -317,7 +312,7 @@ void hak_os_keep_stderr(void) {
   if (keep_asked) return;
   keep_asked = true;
   first_stderr_known = hak_os_identify(2, NULL, &first_stderr);
-  kept_stderr = hak_os_duplicate(2, 100);
+  kept_stderr = hak_os_duplicate_high(2);
 }
 
 static bool is_file(int fd, const hak_os_identity *file) {
@@ -417,6 +412,11 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   return total;
 }
 
+const char *hak_os_program(char *buf, size_t capacity) {
+  const char *path = hak_os_read_link("/proc/thread-self/exe", buf, capacity);
+  return *path != '\0' ? path : hak_os_read_link("/proc/self/exe", buf, capacity); /* before Linux 3.17 */
+}
+
 const char *hak_os_thread_name(char *buf, size_t capacity) {
   size_t n = hak_os_read_file("/proc/thread-self/comm", buf, capacity - 1);
   while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0')) n--;
@@ -426,14 +426,21 @@ const char *hak_os_thread_name(char *buf, size_t capacity) {
 
 /* The kernel counts a first thread that has ended among them. */
 unsigned hak_os_threads(void) {
+  static const char field[] = "\nThreads:\t";
   char text[4096];
-  size_t length = hak_os_read_file("/proc/self/status", text, sizeof text - 1);
+  size_t length = hak_os_read_file("/proc/self/status", text, sizeof text - 1), count = 0;
   text[length] = '\0';
-  const char *line = strstr(text, "\nThreads:\t");
-  unsigned count = 0;
-  if (line != NULL)
-    for (line += 10; *line >= '0' && *line <= '9'; line++) count = 10 * count + (unsigned)(*line - '0');
-  return count == 0 ? UINT_MAX : count;
+  const char *line = strstr(text, field);
+  if (line != NULL) hak_os_take_number(line + sizeof field - 1, 10, &count);
+  return count == 0 ? UINT_MAX : (unsigned)count;
+}
+
+const char *hak_os_take_number(const char *at, unsigned base, size_t *value) {
+  for (*value = 0;; at++) {
+    unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a' + 10) : base;
+    if (digit >= base) return at;
+    *value = *value > (SIZE_MAX - digit) / base ? SIZE_MAX : *value * base + digit;
+  }
 }
 
 /* --- what libc has --- */

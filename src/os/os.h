@@ -135,11 +135,13 @@ bool hak_os_is_locked(void *addr, size_t size_bytes);
 /* Bytes that nobody can predict, as far as the system has them. */
 void hak_os_random(void *out, size_t size_bytes);
 
-/* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
+/* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.c. */
 uint64_t hak_os_now_ms(void);
+/* The same in nanoseconds, whatever a test has put in its place. */
+uint64_t hak_os_clock_ns(void);
 
-/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks again for a
- * second. */
+/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks again for
+ * HAK_LOCK_PATIENCE_MS. */
 typedef uint64_t hak_os_refusal;
 bool hak_os_refused_lately(const hak_os_refusal *refusal);
 void hak_os_note_refusal(hak_os_refusal *refusal);
@@ -158,8 +160,8 @@ typedef struct hak_os_identity {
   bool is_regular;
 } hak_os_identity;
 bool hak_os_identify(int fd, const char *path, hak_os_identity *out);
-/* Another descriptor of it, not below `lowest`; negative: there is none to be had. */
-int hak_os_duplicate(int fd, int lowest);
+/* Another descriptor of it, with a high number: programs close low ones, and count on them; negative: there is none to be had. */
+int hak_os_duplicate_high(int fd);
 /* To any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
 /* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
@@ -201,12 +203,16 @@ int hak_os_open_to_write(const char *path, int *fd);
 /* `to` NULL: it has no name any more. */
 int hak_os_rename(const char *from, const char *to);
 void hak_os_unlink(const char *path);
+/* Where the link of that name leads, or "". */
+const char *hak_os_read_link(const char *path, char *buf, size_t capacity);
 /* The path of the program, or "". */
 const char *hak_os_program(char *buf, size_t capacity);
 /* From there on, or HAK_OS_ON: from where the last read ended. Negative: an error. */
 #define HAK_OS_ON UINT64_MAX
 long hak_os_read_from(int fd, uint64_t offset, void *buf, size_t capacity);
 HAK_INLINE long hak_os_read(int fd, char *buf, size_t capacity) { return hak_os_read_from(fd, HAK_OS_ON, buf, capacity); }
+/* The number that the text begins with, in digits of the base, at most 16; SIZE_MAX where it is larger. Returns what stands behind. */
+const char *hak_os_take_number(const char *text, unsigned base, size_t *value);
 /* All `bytes` from there on, or false. */
 bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes);
 /* negative: an error, or no descriptor */

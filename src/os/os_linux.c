@@ -21,7 +21,6 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 #include "os/call.h"
-#include "os/clock.h"
 #include "os/os.h"
 
 /* Of a function of libc. */
@@ -130,7 +129,13 @@ bool hak_os_identify(int fd, const char *path, hak_os_identity *out) {
   return true;
 }
 
-int hak_os_duplicate(int fd, int lowest) { return (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest); }
+#define HIGH_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
+
+int hak_os_duplicate_high(int fd) {
+  int copy = -1;
+  for (int lowest = HIGH_FD; lowest > 2 && copy < 0; lowest /= 2) copy = (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
+  return copy < 0 ? -1 : copy;
+}
 
 static int write_all(int fd, const char *text, size_t length) {
   while (length > 0) {
@@ -143,11 +148,8 @@ static int write_all(int fd, const char *text, size_t length) {
   return 0;
 }
 
-/* A set of signals as the kernel has it. */
-typedef uint64_t signal_set;
-
 uint64_t hak_os_mask_signals(bool more, uint64_t set) {
-  signal_set before = 0;
+  uint64_t before = 0;
   hak_os_call(SYS_rt_sigprocmask, more ? SIG_BLOCK : SIG_SETMASK, &set, &before, sizeof before);
   return before;
 }
@@ -155,28 +157,22 @@ uint64_t hak_os_mask_signals(bool more, uint64_t set) {
 /* Nobody may be reading, or the file may be longer than RLIMIT_FSIZE: what is written is lost then, but the program is not
  * to die of SIGPIPE or SIGXFSZ because of it. */
 int hak_os_write(int fd, const char *text, size_t length) {
-  const signal_set broken_pipe = (signal_set)1 << (SIGPIPE - 1), too_long = (signal_set)1 << (SIGXFSZ - 1);
-  const signal_set both = broken_pipe | too_long;
-  signal_set before = hak_os_mask_signals(true, both), pending = 0;
+  const uint64_t broken_pipe = (uint64_t)1 << (SIGPIPE - 1), too_long = (uint64_t)1 << (SIGXFSZ - 1);
+  uint64_t before = hak_os_mask_signals(true, broken_pipe | too_long), pending = 0;
   bool known = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0;
   int error = write_all(fd, text, length);
-  const signal_set sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
+  const uint64_t sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
   const struct timespec at_once = {0, 0};
   if (sent != 0 && !(known && (pending & sent) != 0)) hak_os_call(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
   hak_os_mask_signals(false, before);
   return error;
 }
 
-#define SHARED_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
-
 static int move_up(int fd) {
-  for (int lowest = SHARED_FD; lowest > fd; lowest /= 2) {
-    int moved = hak_os_duplicate(fd, lowest);
-    if (moved < 0) continue;
-    hak_os_close(fd);
-    return moved;
-  }
-  return fd;
+  int moved = hak_os_duplicate_high(fd);
+  if (moved < 0) return fd;
+  hak_os_close(fd);
+  return moved;
 }
 
 static int make_shared_file(const char *name, size_t size) {
@@ -237,9 +233,8 @@ int hak_os_rename(const char *from, const char *to) {
   return error_of(to == NULL ? hak_os_call(SYS_unlinkat, AT_FDCWD, from, 0) : hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
-const char *hak_os_program(char *buf, size_t capacity) {
-  long n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", buf, capacity - 1);
-  if (n < 0) n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", buf, capacity - 1); /* before Linux 3.17 */
+const char *hak_os_read_link(const char *path, char *buf, size_t capacity) {
+  long n = hak_os_call(SYS_readlinkat, AT_FDCWD, path, buf, capacity - 1);
   buf[n < 0 ? 0 : n] = '\0';
   return buf;
 }

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "config/config.h"
 #include "os/print.h"
 
 #ifndef RTLD_DEEPBIND
 #define RTLD_DEEPBIND 0 /* musl has none */
 #endif
+
+enum { MASK, QUIET, KEEP }; /* the words of HAKMEM_DEEPBIND */
 
 typedef void *opener(const char *file, int mode);
 
@@ -23,8 +24,10 @@ static bool malloc_is_ours(void) {
 
 static HAK_COLD int without_deepbind(const char *file, int mode) {
   static bool said;
-  if (file == NULL || (mode & RTLD_NOLOAD) != 0 || hak_config.deepbind == HAK_DEEPBIND_KEEP || !malloc_is_ours()) return mode;
-  if (hak_config.deepbind == HAK_DEEPBIND_MASK && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+  int64_t wanted = MASK;
+  hakmem_option_get("HAKMEM_DEEPBIND", &wanted);
+  if (file == NULL || (mode & RTLD_NOLOAD) != 0 || wanted == KEEP || !malloc_is_ours()) return mode;
+  if (wanted == MASK && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
     hak_print("hakmem: %s is loaded without RTLD_DEEPBIND, to have the program's malloc (HAKMEM_DEEPBIND=quiet: not said, keep: not done)\n",
               file);
   return mode & ~RTLD_DEEPBIND;

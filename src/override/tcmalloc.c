@@ -59,7 +59,7 @@ HAK_EXPORT void MallocExtension_GetStats(char *buffer, int length) {
  * unmapped ones as far as so much was given back; the rest, accessible ahead of its first use, is not in the heap yet. */
 static bool read_figure(const char *name, size_t *value) {
   hakmem_stats t;
-  hak_usage_read(&t);
+  hak_usage_read(&t, NULL, NULL, NULL);
   size_t purged = hak_min_size(t.slab_purged, t.slab_free), given_back = hak_min_size(t.free_clean, t.purged), unmapped = given_back + purged;
   size_t mapped = t.free_dirty + t.claimed + t.extents_cached + t.huge_kept;
   size_t heap = t.accessible - t.own - t.guards - (t.free_clean - given_back);

@@ -257,11 +257,30 @@ static void name_parts(const hak_region *r) {
   hak_os_name((void *)(r->base + tables), r->reserved_bytes - tables, HAK_NAME_HEAP);
 }
 
+static bool is_in_another(const hak_region *r, const void *base) {
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *other = hak_region_at(i);
+    if (other != r && (uintptr_t)base - other->base < other->limit) return true;
+  }
+  return false;
+}
+
+/* Absent spans are holes, which the kernel may fill. What region an address is of is told by base and limit: none lies in another. */
+static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
+  size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
+  void *base = reserved < bytes || HAK_HARD(GUARDS) ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
+  if (base == NULL || !is_in_another(r, base)) return base;
+  hak_os_unmap_own(base, reserved);
+  base = hak_os_reserve_near(hak_os_random_place(align, bytes), reserved, align);
+  if (base == NULL || !is_in_another(r, base)) return base;
+  hak_os_unmap_own(base, reserved);
+  return NULL;
+}
+
 /* A region that may grow to `bytes`, of which `reserved` are reserved now. */
 static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   HAK_ASSERT(reserved > 0 && reserved <= bytes);
-  size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
-  void *base = reserved < bytes || HAK_HARD(GUARDS) ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
+  void *base = reserve_apart(r, bytes, reserved);
   if (base == NULL) return false;
   note_reserved(base, reserved);
   if (lay_out(r, (uintptr_t)base, bytes, reserved)) {

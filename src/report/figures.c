@@ -38,7 +38,7 @@ typedef struct walk {
 
 static void count_extent(hak_figures *f, const hak_span *s, uint64_t bytes) {
   hakmem_stats *t = &f->stats;
-  if (f->extent_sizes != NULL) f->extent_sizes[hak_log2(bytes)]++;
+  if (f->see_large != NULL) f->see_large(f->context, bytes - (s->start % HAK_SPAN_SIZE != 0 ? HAK_EXTENT_COLOURED : 0));
   t->extents += bytes;
   t->extent_count++;
   if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->asked), bytes);
@@ -251,6 +251,14 @@ static void estimate(hak_figures *f) {
   }
 }
 
+static void see_mappings(const hak_figures *f) {
+  size_t place = 0, bytes;
+  uintptr_t address;
+  for (bool kept; hak_huge_next(&place, &address, &bytes, &kept);) {
+    if (!kept && hak_huge_owner((const void *)address) == 0) f->see_large(f->context, bytes);
+  }
+}
+
 static void read_others(hakmem_stats *t) {
   hak_huge_figures huge;
   hak_sample_figures sampled;
@@ -284,7 +292,7 @@ static void read_process(hakmem_stats *t) {
 }
 
 void hak_figures_take(hak_figures *f) {
-  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process, .extent_sizes = f->extent_sizes};
+  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process, .see_large = f->see_large, .context = f->context};
   if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
   hakmem_stats *t = &f->stats;
   t->version = HAKMEM_STATS_VERSION;
@@ -297,6 +305,7 @@ void hak_figures_take(hak_figures *f) {
     count_caches(f);
     if (f->rows != NULL && t->requests_noted) estimate(f);
   }
+  if (f->see_large != NULL) see_mappings(f);
   read_others(t);
   count_heaps(t);
   if (f->process) read_process(t);

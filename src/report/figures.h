@@ -34,7 +34,9 @@ typedef struct hak_figures {
   uint8_t *map;        /* where to put the span map, or NULL */
   size_t map_capacity;
   bool process; /* whether to read a file about the process */
-  uint64_t *extent_sizes; /* where to count live extents: [i] of 2^i to 2^(i+1) - 1 bytes; or NULL */
+  /* Or NULL: is told the usable bytes of each extent and mapping of the main heap. It may run under the pool's lock. */
+  void (*see_large)(void *context, size_t bytes);
+  void *context;
   /* the rest is filled in */
   size_t free_blocks; /* of slabs and depots, and cached extents */
   size_t map_entries, walked_spans[HAK_FIGURES_REGIONS], mapped_spans[HAK_FIGURES_REGIONS];

@@ -200,6 +200,11 @@ TEST(CtlBackground, StartsAThread) {
   EXPECT_EQ(set("background_thread", false), 0);
   EXPECT_FALSE(get<bool>("background_thread"));
   EXPECT_EQ(set<size_t>("max_background_threads", 0), EINVAL);
+  /* What fails leaves the old value alone. */
+  bool old = true, on = true;
+  size_t bytes = sizeof old;
+  EXPECT_EQ(mallctl("prof.active", &old, &bytes, &on, sizeof on), ENOENT);
+  EXPECT_TRUE(old);
 }
 
 // As where it was not asked for at the start.

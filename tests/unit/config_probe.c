@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "hakmem/hakmem.h"
@@ -27,7 +28,7 @@ static bool list(const hakmem_option *o, void *context) {
 }
 
 int main(int argc, char **argv) {
-  if (!hak_config_load_environment()) return 1;
+  if (!hak_config_load(environ)) return 1;
   if (argc > 1 && strcmp(argv[1], "--list") == 0) return hakmem_option_list(list, NULL) == 0;
   hak_config_visit(print, NULL);
   for (int i = 1; i < argc; i++) {

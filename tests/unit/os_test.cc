@@ -398,4 +398,18 @@ TEST_F(Os, AsksWhatAWordIsWithoutWaiting) {
   hak_os_unmap(p, 3 * PAGE);
 }
 
+TEST_F(Os, TakesNumbersApart) {
+  size_t value;
+  EXPECT_STREQ(hak_os_take_number("1024 kB", 10, &value), " kB");
+  EXPECT_EQ(value, 1024u);
+  EXPECT_STREQ(hak_os_take_number("7f00deadb000-x", 16, &value), "-x");
+  EXPECT_EQ(value, 0x7f00deadb000u);
+  EXPECT_STREQ(hak_os_take_number("max", 10, &value), "max");
+  EXPECT_EQ(value, 0u);
+  hak_os_take_number("18446744073709551614", 10, &value);
+  EXPECT_EQ(value, SIZE_MAX - 1);
+  EXPECT_STREQ(hak_os_take_number("99999999999999999999999", 10, &value), "");
+  EXPECT_EQ(value, SIZE_MAX);
+}
+
 }  // namespace

@@ -380,6 +380,32 @@ TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
   EXPECT_EQ(hak_main_base, hak_main_region.base) << "growth of a further region must not move the main one";
 }
 
+// A kernel that fills holes first, as it does where a limit has left some in a region and the addresses above it are taken.
+uintptr_t hole;
+void *map_into_hole(void *hint, size_t size, bool accessible, bool fixed) {
+  return finer_than->map(hint == nullptr && size >= 16 * HAK_MIB ? reinterpret_cast<void *>(hole) : hint, size, accessible, fixed);
+}
+
+TEST_F(Region, NoneLiesInAHoleOfAnother) {
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
+  hak_region *r = &hak_main_region;
+  while (hak_region_grow(r, 1, false)) {
+  }
+  hole = hak_align_up(r->base + 16 * HAK_MIB, HAK_HUGE_PAGE);
+  hak_os_unmap(reinterpret_cast<void *>(hole), 32 * HAK_MIB);
+  finer_than = hak_os;
+  hak_os_ops filling = *hak_os;
+  filling.map = map_into_hole;
+  hak_os = &filling;
+  refuse_above(16 * HAK_MIB);
+  hak_region *further = hak_region_add(1);
+  hak_os = finer_than;
+  ASSERT_NE(further, nullptr);
+  EXPECT_GE(further->base - r->base, r->limit);
+  void *last = reinterpret_cast<void *>(further->base + further->limit - 1);
+  EXPECT_EQ(hak_region_around(last), further);
+}
+
 TEST_F(Region, RegionsAreBounded) {
   ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   for (unsigned n = 1; n < HAK_MAX_REGIONS; n++) ASSERT_NE(hak_region_add(1), nullptr) << n;
