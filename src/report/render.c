@@ -4,7 +4,6 @@
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "report/figures.def"
-#include "report/heaps.h"
 
 /* An empty label: no line. */
 static void line(hak_sink *s, const char *label, uint64_t bytes) {
