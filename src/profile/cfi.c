@@ -153,7 +153,7 @@ static const uint8_t *skip_block(const uint8_t **p) {
   return block;
 }
 
-/* Whose first operand is a register. */
+/* Instructions whose first operand is a register. */
 #define OP(number) ((uint64_t)1 << (number))
 #define OF_REGISTERS \
   (OP(0x05) | OP(0x06) | OP(0x07) | OP(0x08) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x10) | OP(0x11) | OP(0x12) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x2f))
@@ -164,33 +164,37 @@ static bool run_other(machine *m, uint8_t op, const uint8_t **p) {
   hak_cfi_row *row = m->row;
   uint64_t reg = op < 0x40 && (OF_REGISTERS >> op & 1) != 0 ? hak_cfi_uleb(p) : 0;
   switch (op) {
-    case 0x05: set(m, reg, HAK_CFI_OFFSET, (int64_t)hak_cfi_uleb(p) * align, NULL); return true;
-    case 0x06: restore(m, reg); return true;
-    case 0x07: set(m, reg, HAK_CFI_LOST, 0, NULL); return true;
-    case 0x08: set(m, reg, HAK_CFI_SAME, 0, NULL); return true;
-    case 0x09: case 0x14: case 0x15: hak_cfi_uleb(p); set(m, reg, HAK_CFI_LOST, 0, NULL); return true; /* register, val_offset, val_offset_sf */
+    case 0x05: set(m, reg, HAK_CFI_OFFSET, (int64_t)hak_cfi_uleb(p) * align, NULL); break;
+    case 0x06: restore(m, reg); break;
+    case 0x07: set(m, reg, HAK_CFI_LOST, 0, NULL); break;
+    case 0x08: set(m, reg, HAK_CFI_SAME, 0, NULL); break;
+    case 0x09: case 0x14: case 0x15: /* register, val_offset, val_offset_sf */
+      hak_cfi_uleb(p);
+      set(m, reg, HAK_CFI_LOST, 0, NULL);
+      break;
     case 0x0a: /* remember_state */
       if (m->remembered_count == REMEMBERED_MAX) return false;
       m->remembered[m->remembered_count++] = *row;
-      return true;
+      break;
     case 0x0b: /* restore_state */
       if (m->remembered_count == 0) return false;
       *row = m->remembered[--m->remembered_count];
-      return true;
-    case 0x0c: set_cfa(m, hak_register_of_dwarf(reg), (int64_t)hak_cfi_uleb(p)); return true;
-    case 0x0d: set_cfa(m, hak_register_of_dwarf(reg), row->cfa_offset); return true;
-    case 0x0e: set_cfa(m, row->cfa_register, (int64_t)hak_cfi_uleb(p)); return true;
-    case 0x0f: row->cfa_expression = skip_block(p); return true;
-    case 0x10: set(m, reg, HAK_CFI_EXPRESSION, 0, skip_block(p)); return true;
-    case 0x11: set(m, reg, HAK_CFI_OFFSET, hak_cfi_sleb(p) * align, NULL); return true;
-    case 0x12: set_cfa(m, hak_register_of_dwarf(reg), hak_cfi_sleb(p) * align); return true;
-    case 0x13: set_cfa(m, row->cfa_register, hak_cfi_sleb(p) * align); return true;
-    case 0x16: set(m, reg, HAK_CFI_LOST, 0, skip_block(p)); return true; /* val_expression */
-    case 0x2d: return true;                  /* aarch64's negate_ra_state: the signature is taken off anyway */
-    case 0x2e: hak_cfi_uleb(p); return true; /* GNU_args_size */
-    case 0x2f: set(m, reg, HAK_CFI_OFFSET, -(int64_t)hak_cfi_uleb(p) * align, NULL); return true;
+      break;
+    case 0x0c: set_cfa(m, hak_register_of_dwarf(reg), (int64_t)hak_cfi_uleb(p)); break;
+    case 0x0d: set_cfa(m, hak_register_of_dwarf(reg), row->cfa_offset); break;
+    case 0x0e: set_cfa(m, row->cfa_register, (int64_t)hak_cfi_uleb(p)); break;
+    case 0x0f: row->cfa_expression = skip_block(p); break;
+    case 0x10: set(m, reg, HAK_CFI_EXPRESSION, 0, skip_block(p)); break;
+    case 0x11: set(m, reg, HAK_CFI_OFFSET, hak_cfi_sleb(p) * align, NULL); break;
+    case 0x12: set_cfa(m, hak_register_of_dwarf(reg), hak_cfi_sleb(p) * align); break;
+    case 0x13: set_cfa(m, row->cfa_register, hak_cfi_sleb(p) * align); break;
+    case 0x16: set(m, reg, HAK_CFI_LOST, 0, skip_block(p)); break; /* val_expression */
+    case 0x2d: break; /* aarch64's negate_ra_state: the signature is taken off anyway */
+    case 0x2e: hak_cfi_uleb(p); break; /* GNU_args_size */
+    case 0x2f: set(m, reg, HAK_CFI_OFFSET, -(int64_t)hak_cfi_uleb(p) * align, NULL); break;
     default: return false;
   }
+  return true;
 }
 
 /* Until the location is beyond pc. */

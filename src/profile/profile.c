@@ -50,7 +50,6 @@ static uint32_t in_heaps[HEAP_COUNTS]; /* of them, by the owner's number modulo 
 
 static char *table; /* stacks, one behind the other; the first is of those without room */
 static size_t table_used, table_ready;
-static uintptr_t program_entry;
 static uint32_t *buckets; /* places in the table; 0: none */
 
 static hak_os_refusal refused; /* more of any of them */
@@ -279,7 +278,6 @@ static bool make_tables_locked(void) {
   }
   if (buckets == NULL && (buckets = hak_os_map(BUCKETS * sizeof *buckets, page)) != NULL) hak_os_name(buckets, bucket_bytes(), HAK_NAME_TABLES);
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
-  if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
   return table_used != 0 || add_stack(&(const origin){0}, 0) != NULL;
 }
 
@@ -337,7 +335,7 @@ extern const char __ehdr_start[] HAK_HIDDEN, etext[] HAK_HIDDEN;
 
 static bool is_own_code(uintptr_t pc) {
   uintptr_t start = (uintptr_t)__ehdr_start, bytes = (uintptr_t)etext - start;
-  return pc - start < bytes && program_entry - start >= bytes;
+  return pc - start < bytes && getauxval(AT_ENTRY) - start >= bytes;
 }
 
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner, const char *heap) {

@@ -1,4 +1,5 @@
-/* A line for each heap. Each is of a moment of its own: heaps come and go while others are written. */
+/* A line for each heap, in the JSON and in the text. Each is of a moment of its own. No state and no lock of its own, no memory but the caller's
+ * stack: heaps come and go while others are written. */
 #include "heap/heap.h"
 #include "report/render.h"
 

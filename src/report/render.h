@@ -10,7 +10,6 @@
 
 /* Takes a snapshot and writes it; 0 or the sink's error. For callers with 7 KiB of stack. */
 int hak_render_snapshot(hak_sink *sink, bool json);
-void hak_render_text(hak_sink *sink, const hak_figures *figures);
 /* map_offset: where the span map lies in the page; 0: no page, and no list of addresses. */
 void hak_render_json(hak_sink *sink, const hak_figures *figures, uint64_t map_offset);
 
