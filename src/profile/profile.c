@@ -5,7 +5,6 @@
 
 #include "os/probe.h"
 #include "os/os.h"
-#include "profile/labels.h"
 #include "profile/unwind.h"
 #include "tcache/cache.h"
 #include "tcache/draw.h"

@@ -8,7 +8,6 @@
 #include "hakmem/hakmem.h"
 #include "os/mappings.h"
 #include "os/os.h"
-#include "profile/labels.h"
 #include "profile/profile.h"
 #include "tcache/draw.h"
 
