@@ -16,7 +16,6 @@
 #include "large/huge.h"
 #include "os/glibc_malloc.h"
 #include "os/os.h"
-#include "profile/labels.h"
 #include "profile/profile.h"
 #include "reclaim/decay.h"
 #include "report/figures.h"

@@ -10,7 +10,6 @@
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
 #include "report/serve.h"

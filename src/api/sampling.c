@@ -8,7 +8,7 @@
 #include "os/os.h"
 
 static bool note_alloc(void *p, void *companion, size_t size, double probability) {
-  bool noted = hak_profile_note_alloc(p, companion, size, probability);
+  bool noted = hak_profile_note_alloc(p, companion, size, probability, 0, NULL);
   hak_black_box_note_growth();
   return noted;
 }
@@ -41,7 +41,7 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
 }
 
 void hak_sampled_note_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name) {
-  hak_profile_note_alloc_in_heap(p, size, probability, owner, heap_name);
+  hak_profile_note_alloc(p, NULL, size, probability, owner, heap_name);
   hak_black_box_note_growth();
 }
 
@@ -53,8 +53,7 @@ void hak_sampled_count_large(void *p, size_t size) {
 }
 
 static void end_sample(void *p, unsigned c, hak_deferred *d) {
-  void *companion = NULL;
-  hak_profile_note_free(p, &companion);
+  void *companion = hak_profile_note_free(p);
   hak_tcache *t = hak_tls.cache;
   if (companion != NULL && t != NULL)
     hak_tcache_free(t, companion, c, d);

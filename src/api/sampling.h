@@ -13,8 +13,7 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, siz
 void hak_sampled_count_large(void *p, size_t size);
 /* … and is about to be freed or resized. */
 HAK_INLINE void hak_sampled_forget(const void *p) {
-  void *none;
-  if (hak_profile_has_samples()) hak_profile_note_free(p, &none);
+  if (hak_profile_has_samples()) hak_profile_note_free(p);
 }
 
 /* p, in a heap, was drawn: profile/profile.h. */

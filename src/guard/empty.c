@@ -45,27 +45,17 @@ void *hak_empty_alloc(size_t align, unsigned tag) {
   return NULL;
 }
 
-static uint8_t *state_of(const void *p, hak_verdict *verdict) {
+static unsigned look(const void *p, bool frees, hak_verdict *verdict) {
   HAK_ASSERT(hak_empty_contains(p));
   size_t offset = (uintptr_t)p - hak_load_relaxed(&hak_empty_base);
+  uint8_t *s = &state[offset / HAK_EMPTY_APART], found = hak_load_relaxed(s);
   *verdict = HAK_VERDICT_NO_BLOCK_START;
-  return offset % HAK_EMPTY_APART == 0 ? &state[offset / HAK_EMPTY_APART] : NULL;
-}
-
-static unsigned tag_of(uint8_t found, hak_verdict *verdict) {
-  *verdict = found == NEVER ? HAK_VERDICT_NO_BLOCK_START : found == FREED ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
+  if (offset % HAK_EMPTY_APART != 0 || found == NEVER) return 0;
+  if (frees) found = __atomic_exchange_n(s, FREED, __ATOMIC_RELAXED); /* of two frees at once one finds it freed */
+  *verdict = found == FREED ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
   return found == FREED ? 0 : found;
 }
 
-unsigned hak_empty_tag(const void *p, hak_verdict *verdict) {
-  uint8_t *s = state_of(p, verdict);
-  return s == NULL ? 0 : tag_of(hak_load_relaxed(s), verdict);
-}
+unsigned hak_empty_tag(const void *p, hak_verdict *verdict) { return look(p, false, verdict); }
 
-unsigned hak_empty_free(const void *p, hak_verdict *verdict) {
-  uint8_t *s = state_of(p, verdict);
-  if (s == NULL) return 0;
-  uint8_t found = hak_load_relaxed(s);
-  if (found == NEVER) return tag_of(found, verdict);
-  return tag_of(__atomic_exchange_n(s, FREED, __ATOMIC_RELAXED), verdict); /* of two frees at once one finds it freed */
-}
+unsigned hak_empty_free(const void *p, hak_verdict *verdict) { return look(p, true, verdict); }

@@ -94,21 +94,16 @@ void hak_foreign_print(void) {
   hak_print("[EXTERNAL_GUARD] total=%" PRIu64 " free=%" PRIu64 " realloc=%" PRIu64 " malloc_usable_size=%" PRIu64 "\n",
             hak_foreign_total(), hak_load_relaxed(&totals[HAK_FOREIGN_FREE]),
             hak_load_relaxed(&totals[HAK_FOREIGN_REALLOC]), hak_load_relaxed(&totals[HAK_FOREIGN_USABLE_SIZE]));
-  bool shown[CALLERS] = {false};
+  uint64_t counts[CALLERS]; /* of those that are not shown yet */
+  for (size_t i = 0; i < CALLERS; i++) counts[i] = hak_load_relaxed(&callers[i].count);
   for (int rank = 0; rank < TOP_CALLERS; rank++) {
-    size_t best = CALLERS;
-    uint64_t most = 0;
-    for (size_t i = 0; i < CALLERS; i++) {
-      uint64_t n = hak_load_relaxed(&callers[i].count);
-      if (!shown[i] && n > most) {
-        most = n;
-        best = i;
-      }
-    }
-    if (best == CALLERS) break;
-    shown[best] = true;
-    HAK_ASSERT(callers[best].caller != NULL && most > 0);
+    size_t most = 0;
+    for (size_t i = 1; i < CALLERS; i++)
+      if (counts[i] > counts[most]) most = i;
+    if (counts[most] == 0) break;
+    HAK_ASSERT(callers[most].caller != NULL);
     struct search at;
-    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[best].caller, most, find_mapping(callers[best].caller, &at));
+    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[most].caller, counts[most], find_mapping(callers[most].caller, &at));
+    counts[most] = 0;
   }
 }

@@ -44,7 +44,7 @@ static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the 
 static hak_os_refusal refused; /* accessible pages */
 static uint32_t used_count /* written under the lock */, first_freed = NONE, last_freed = NONE;
 static uint64_t random_place; /* the next slot is drawn from it */
-static size_t live_count, live_bytes, accessible_bytes;
+static hak_sample_figures figures;
 
 static void record(stack *s) {
   if (!hak_load_relaxed(&stacks_kept)) return;
@@ -143,7 +143,9 @@ void hak_sample_start(size_t blocks, bool with_stacks) {
   slot_count = (uint32_t)blocks;
   hak_os_own(memory, bytes);
   hak_os_name(memory, bytes, HAK_NAME_GUARDED);
-  hak_os_name(slots, hak_align_up(blocks * sizeof *slots, page), HAK_NAME_TABLES);
+  figures.table = slots;
+  figures.table_bytes = hak_align_up(blocks * sizeof *slots, page);
+  hak_os_name(slots, figures.table_bytes, HAK_NAME_TABLES);
   hak_os_random(&random_place, sizeof random_place);
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + MARGIN);
   hak_store_release(&hak_sample_bytes, slot_count * slot_bytes);
@@ -212,9 +214,9 @@ void *hak_sample_alloc(size_t size, size_t align) {
   memset((void *)(s->block + size), FILL, end - s->block - size);
   hak_lock_take(&hak_sample_lock);
   s->state = LIVE;
-  live_count++;
-  live_bytes += size;
-  accessible_bytes += end - first;
+  figures.live_count++;
+  figures.live_bytes += size;
+  figures.accessible_bytes += end - first;
   hak_lock_drop(&hak_sample_lock);
   return (void *)s->block;
 }
@@ -225,7 +227,7 @@ void hak_sample_tell(void *p, size_t size, unsigned tag) {
   hak_lock_take(&hak_sample_lock);
   HAK_ASSERT(s->state == LIVE && s->block == (uintptr_t)p && size <= s->size);
   memset((char *)p + size, FILL, s->size - size);
-  live_bytes -= s->size - size;
+  figures.live_bytes -= s->size - size;
   s->size = size;
   s->tag = tag;
   hak_lock_drop(&hak_sample_lock);
@@ -267,10 +269,10 @@ void hak_sample_free(void *p) {
   bool good = state == LIVE && s->block == (uintptr_t)p;
   if (good) {
     s->state = CHANGING;
-    HAK_ASSERT(live_count > 0 && live_bytes >= s->size);
-    live_count--;
-    live_bytes -= s->size;
-    accessible_bytes -= slot_end(s) - first_page(s);
+    HAK_ASSERT(figures.live_count > 0 && figures.live_bytes >= s->size);
+    figures.live_count--;
+    figures.live_bytes -= s->size;
+    figures.accessible_bytes -= slot_end(s) - first_page(s);
   }
   hak_lock_drop(&hak_sample_lock);
   if (!good) end_program(state == FREED && s->block == (uintptr_t)p ? "double free" : "invalid free", NULL, p, s);
@@ -312,14 +314,10 @@ size_t hak_sample_size(const void *p) {
 
 bool hak_sample_has_been_used(void) { return hak_load_relaxed(&used_count) != 0; }
 
-void hak_sample_read(hak_sample_figures *figures) {
-  *figures = (hak_sample_figures){0};
+void hak_sample_read(hak_sample_figures *out) {
+  *out = (hak_sample_figures){0};
   if (!hak_sample_on()) return;
   hak_lock_take(&hak_sample_lock);
-  figures->live_count = live_count;
-  figures->live_bytes = live_bytes;
-  figures->accessible_bytes = accessible_bytes;
+  *out = figures;
   hak_lock_drop(&hak_sample_lock);
-  figures->table = slots;
-  figures->table_bytes = hak_align_up(slot_count * sizeof *slots, hak_os_page_size());
 }

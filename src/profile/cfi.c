@@ -153,49 +153,46 @@ static const uint8_t *skip_block(const uint8_t **p) {
   return block;
 }
 
-/* Those that say what the CFA is; and remember and restore_state. False: an unknown one. */
-static bool run_cfa(machine *m, uint8_t op, const uint8_t **p) {
-  switch (op) {
-    case 0x0a:
-      if (m->remembered_count == REMEMBERED_MAX) return false;
-      m->remembered[m->remembered_count++] = *m->row;
-      return true;
-    case 0x0b:
-      if (m->remembered_count == 0) return false;
-      *m->row = m->remembered[--m->remembered_count];
-      return true;
-    case 0x0c: case 0x12: { /* def_cfa, def_cfa_sf */
-      unsigned reg = hak_register_of_dwarf(hak_cfi_uleb(p));
-      set_cfa(m, reg, op == 0x0c ? (int64_t)hak_cfi_uleb(p) : hak_cfi_sleb(p) * m->common->data_align);
-      return true;
-    }
-    case 0x0d: set_cfa(m, hak_register_of_dwarf(hak_cfi_uleb(p)), m->row->cfa_offset); return true;
-    case 0x0e: set_cfa(m, m->row->cfa_register, (int64_t)hak_cfi_uleb(p)); return true;
-    case 0x13: set_cfa(m, m->row->cfa_register, hak_cfi_sleb(p) * m->common->data_align); return true;
-    case 0x0f: m->row->cfa_expression = skip_block(p); return true;
-    case 0x2d: return true;                  /* aarch64's negate_ra_state: the signature is taken off anyway */
-    case 0x2e: hak_cfi_uleb(p); return true; /* GNU_args_size */
-    default: return false;
-  }
-}
+/* Instructions whose first operand is a register. */
+#define OP(number) ((uint64_t)1 << (number))
+#define OF_REGISTERS \
+  (OP(0x05) | OP(0x06) | OP(0x07) | OP(0x08) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x10) | OP(0x11) | OP(0x12) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x2f))
 
-/* Those that say where a register is. */
-static bool run_register(machine *m, uint8_t op, const uint8_t **p) {
-  if (op < 0x05 || (op > 0x09 && op != 0x10 && op != 0x11 && (op < 0x14 || op > 0x16) && op != 0x2f)) return run_cfa(m, op, p);
+/* All but those that advance the location, and those with an operand in their first byte. False: an unknown one. */
+static bool run_other(machine *m, uint8_t op, const uint8_t **p) {
   int64_t align = m->common->data_align;
-  uint64_t reg = hak_cfi_uleb(p);
+  hak_cfi_row *row = m->row;
+  uint64_t reg = op < 0x40 && (OF_REGISTERS >> op & 1) != 0 ? hak_cfi_uleb(p) : 0;
   switch (op) {
     case 0x05: set(m, reg, HAK_CFI_OFFSET, (int64_t)hak_cfi_uleb(p) * align, NULL); break;
     case 0x06: restore(m, reg); break;
     case 0x07: set(m, reg, HAK_CFI_LOST, 0, NULL); break;
     case 0x08: set(m, reg, HAK_CFI_SAME, 0, NULL); break;
-    case 0x10: set(m, reg, HAK_CFI_EXPRESSION, 0, skip_block(p)); break;
-    case 0x11: set(m, reg, HAK_CFI_OFFSET, hak_cfi_sleb(p) * align, NULL); break;
-    case 0x16: set(m, reg, HAK_CFI_LOST, 0, skip_block(p)); break; /* val_expression */
-    case 0x2f: set(m, reg, HAK_CFI_OFFSET, -(int64_t)hak_cfi_uleb(p) * align, NULL); break;
-    default: /* register, val_offset, val_offset_sf */
+    case 0x09: case 0x14: case 0x15: /* register, val_offset, val_offset_sf */
       hak_cfi_uleb(p);
       set(m, reg, HAK_CFI_LOST, 0, NULL);
+      break;
+    case 0x0a: /* remember_state */
+      if (m->remembered_count == REMEMBERED_MAX) return false;
+      m->remembered[m->remembered_count++] = *row;
+      break;
+    case 0x0b: /* restore_state */
+      if (m->remembered_count == 0) return false;
+      *row = m->remembered[--m->remembered_count];
+      break;
+    case 0x0c: set_cfa(m, hak_register_of_dwarf(reg), (int64_t)hak_cfi_uleb(p)); break;
+    case 0x0d: set_cfa(m, hak_register_of_dwarf(reg), row->cfa_offset); break;
+    case 0x0e: set_cfa(m, row->cfa_register, (int64_t)hak_cfi_uleb(p)); break;
+    case 0x0f: row->cfa_expression = skip_block(p); break;
+    case 0x10: set(m, reg, HAK_CFI_EXPRESSION, 0, skip_block(p)); break;
+    case 0x11: set(m, reg, HAK_CFI_OFFSET, hak_cfi_sleb(p) * align, NULL); break;
+    case 0x12: set_cfa(m, hak_register_of_dwarf(reg), hak_cfi_sleb(p) * align); break;
+    case 0x13: set_cfa(m, row->cfa_register, hak_cfi_sleb(p) * align); break;
+    case 0x16: set(m, reg, HAK_CFI_LOST, 0, skip_block(p)); break; /* val_expression */
+    case 0x2d: break; /* aarch64's negate_ra_state: the signature is taken off anyway */
+    case 0x2e: hak_cfi_uleb(p); break; /* GNU_args_size */
+    case 0x2f: set(m, reg, HAK_CFI_OFFSET, -(int64_t)hak_cfi_uleb(p) * align, NULL); break;
+    default: return false;
   }
   return true;
 }
@@ -215,7 +212,7 @@ static bool run(machine *m, const uint8_t *p, const uint8_t *end) {
       case 0x02: m->location += fixed(&p, 1) * m->common->code_align; break;
       case 0x03: m->location += fixed(&p, 2) * m->common->code_align; break;
       case 0x04: m->location += fixed(&p, 4) * m->common->code_align; break;
-      default: if (!run_register(m, op, &p)) return false;
+      default: if (!run_other(m, op, &p)) return false;
     }
   }
   return true;

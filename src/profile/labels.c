@@ -1,10 +1,8 @@
-#include "profile/labels.h"
+#include "profile/profile.h"
 
 #include <string.h>
 
-#include "os/lock.h"
 #include "os/os.h"
-#include "profile/profile.h"
 
 #define TABLE_BYTES (16 * HAK_MIB) /* of address space */
 #define GROW_BYTES (64 * HAK_KIB)
@@ -66,13 +64,13 @@ bool hak_label_set_name_locked(uint64_t label, const char *text) {
 
 const char *hak_label_name_locked(uint64_t label) {
   hak_assert_held(&hak_profile_lock);
-  hak_label_name *n = table == NULL || ready == 0 ? NULL : name_at(*link_to(label));
+  hak_label_name *n = ready == 0 ? NULL : name_at(*link_to(label));
   return n == NULL ? NULL : n->text;
 }
 
 const hak_label_name *hak_label_next_locked(size_t *place) {
   size_t at = *place == 0 ? FIRST_PLACE : *place;
-  while (at < used && ready != 0) {
+  while (at < used) {
     const hak_label_name *n = (const hak_label_name *)(table + at);
     at += sizeof *n + n->room;
     *place = at;

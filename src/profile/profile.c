@@ -5,8 +5,6 @@
 
 #include "os/probe.h"
 #include "os/os.h"
-#include "profile/labels.h"
-#include "profile/pinned.h"
 #include "profile/unwind.h"
 #include "tcache/cache.h"
 #include "tcache/draw.h"
@@ -19,7 +17,6 @@
 #define BUCKETS 4096
 #define SAMPLES_FIRST 512
 #define HEAP_COUNTS 1024
-#define ENDED_AT_ONCE 64
 
 const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 100, 1000, 10000, 100000};
 
@@ -52,16 +49,21 @@ static uint32_t in_heaps[HEAP_COUNTS]; /* of them, by the owner's number modulo 
 
 static char *table; /* stacks, one behind the other; the first is of those without room */
 static size_t table_used, table_ready;
-static uintptr_t program_entry;
 static uint32_t *buckets; /* places in the table; 0: none */
 
 static hak_os_refusal refused; /* more of any of them */
 
 /* --- memory --- */
 
+static size_t bucket_bytes(void) { return buckets == NULL ? 0 : BUCKETS * sizeof *buckets; }
+
+size_t hak_profile_bytes_locked(void) {
+  hak_assert_held(&hak_profile_lock);
+  return table_ready + bucket_bytes() + capacity * sizeof *samples;
+}
+
 static bool may_grow(size_t bytes) {
-  size_t live = hak_profile.live.bytes > 0 ? (size_t)hak_profile.live.bytes : 0;
-  return hak_profile.own_bytes + bytes <= OWN_BYTES_LEAST + live / OWN_LIVE_PART && !hak_os_refused_lately(&refused);
+  return hak_profile_bytes_locked() + bytes <= OWN_BYTES_LEAST + live_bytes / OWN_LIVE_PART && !hak_os_refused_lately(&refused);
 }
 
 static bool got(bool memory) {
@@ -76,7 +78,6 @@ static bool grow_table(size_t bytes) {
     if (!got(hak_os_commit(table + table_ready, STACK_GROW_BYTES))) return false;
     hak_os_put_into_dumps(table + table_ready, STACK_GROW_BYTES);
     table_ready += STACK_GROW_BYTES;
-    hak_profile.own_bytes += STACK_GROW_BYTES;
   }
   return true;
 }
@@ -95,7 +96,7 @@ static hak_profile_stack *add_stack(const origin *o, uint64_t hash) {
   s->hash = hash;
   s->label = o->label;
   s->heap_bytes = o->heap_bytes;
-  s->peak = hak_profile.peak;
+  s->peak_number = hak_profile.peak_number;
   if (o->depth != 0) memcpy(s->pcs, o->pcs, o->depth * sizeof *o->pcs);
   if (o->heap_bytes != 0) memcpy(s->pcs + o->depth, o->heap, o->heap_bytes);
   return s;
@@ -164,12 +165,9 @@ static bool grow_samples(void) {
   hak_os_name(grown, hak_align_up(bytes, hak_os_page_size()), HAK_NAME_TABLES);
   samples = grown;
   capacity = bytes / sizeof *samples;
-  hak_profile.own_bytes += bytes;
   for (size_t i = 0; i < old; i++)
     if (before[i].block != 0) *slot_of(before[i].block) = before[i];
-  if (before == NULL) return true;
-  hak_os_unmap_own(before, old * sizeof *before);
-  hak_profile.own_bytes -= old * sizeof *before;
+  if (before != NULL) hak_os_unmap_own(before, old * sizeof *before);
   return true;
 }
 
@@ -215,10 +213,9 @@ static void add(hak_profile_sums *sums, const sample *s, double sign) {
 
 /* The stack's share of the latest peak, before its sums change for the first time since. */
 static void settle_peak(hak_profile_stack *s) {
-  if (s->peak == hak_profile.peak) return;
-  s->peak = hak_profile.peak;
-  s->peak_bytes = s->live.bytes;
-  s->peak_count = s->live.count;
+  if (s->peak_number == hak_profile.peak_number) return;
+  s->peak_number = hak_profile.peak_number;
+  s->peak = s->live;
 }
 
 static void note_point(uint64_t now_ms) {
@@ -246,18 +243,10 @@ static void change_live(const sample *s, double sign, uint64_t now_ms) {
   if (sign < 0 && --h->live_samples == 0) h->live = (hak_profile_sums){0};
   hak_store_relaxed(&live_bytes, h->live.bytes > 0 ? (size_t)h->live.bytes : 0);
   note_point(now_ms);
-  if (h->live.bytes <= h->peak_bytes) return;
-  h->peak_bytes = h->live.bytes;
-  h->peak_count = h->live.count;
+  if (h->live.bytes <= h->peak.bytes) return;
+  h->peak = h->live;
   h->peak_ms = now_ms;
-  h->peak++;
-}
-
-static void count_lifetime(hak_profile_stack *stack, double weight, uint64_t ms) {
-  unsigned i = 0;
-  while (i < HAK_PROFILE_LIFETIMES - 1 && ms >= hak_profile_lifetime_bounds[i]) i++;
-  HAK_ASSERT(weight >= 1);
-  stack->freed[i] += weight;
+  h->peak_number++;
 }
 
 /* --- calls --- */
@@ -281,17 +270,13 @@ bool hak_profile_listened(void) {
 /* Each piece once: where memory was short for one, a later start asks again. */
 static bool make_tables_locked(void) {
   hak_assert_held(&hak_profile_lock);
-  size_t page = hak_os_page_size(), bucket_bytes = BUCKETS * sizeof *buckets;
+  size_t page = hak_os_page_size();
   if (table == NULL && (table = hak_os_reserve(STACK_TABLE_BYTES, page)) != NULL) {
     hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
     hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
   }
-  if (buckets == NULL && (buckets = hak_os_map(bucket_bytes, page)) != NULL) {
-    hak_os_name(buckets, bucket_bytes, HAK_NAME_TABLES);
-    hak_profile.own_bytes += bucket_bytes;
-  }
+  if (buckets == NULL && (buckets = hak_os_map(BUCKETS * sizeof *buckets, page)) != NULL) hak_os_name(buckets, bucket_bytes(), HAK_NAME_TABLES);
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
-  if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
   return table_used != 0 || add_stack(&(const origin){0}, 0) != NULL;
 }
 
@@ -300,7 +285,7 @@ static void begin_era_locked(void) {
   hak_profile_state *h = &hak_profile;
   hak_assert_held(&hak_profile_lock);
   memset(table, 0, table_used);
-  memset(buckets, 0, BUCKETS * sizeof *buckets);
+  memset(buckets, 0, bucket_bytes());
   table_used = stack_bytes(0, 0); /* the one for those without room: all zeros */
   h->era++;
   h->start_ms = hak_os_now_ms();
@@ -308,9 +293,8 @@ static void begin_era_locked(void) {
   h->stop_unix_ms = h->sampling ? 0 : h->start_unix_ms;
   h->taken = h->dropped = h->stacks_dropped = 0;
   h->live_samples = 0;
-  h->live = h->total = (hak_profile_sums){0};
-  h->peak_bytes = h->peak_count = 0;
-  h->peak = h->peak_ms = 0;
+  h->live = h->total = h->peak = (hak_profile_sums){0};
+  h->peak_number = h->peak_ms = 0;
   h->interval_ms = 10;
   for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) h->points[i] = -1;
   hak_store_relaxed(&live_bytes, 0);
@@ -350,16 +334,17 @@ extern const char __ehdr_start[] HAK_HIDDEN, etext[] HAK_HIDDEN;
 
 static bool is_own_code(uintptr_t pc) {
   uintptr_t start = (uintptr_t)__ehdr_start, bytes = (uintptr_t)etext - start;
-  return pc - start < bytes && program_entry - start >= bytes;
+  return pc - start < bytes && getauxval(AT_ENTRY) - start >= bytes;
 }
 
-static bool note_alloc(sample noted, const char *heap) {
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner, const char *heap) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
-  HAK_ASSERT(noted.block != 0 && depth <= HAK_PROFILE_FRAMES && (noted.owner != 0) == (heap != NULL));
+  HAK_ASSERT(p != NULL && depth <= HAK_PROFILE_FRAMES && (owner != 0) == (heap != NULL));
   while (own < depth && is_own_code(pcs[own])) own++;
   const origin o = {.pcs = pcs + own, .depth = depth - own, .label = hak_tls.label, .heap = heap, .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
   uint64_t now_ms = hak_os_now_ms();
+  sample noted = {.block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability, .owner = owner};
   hak_lock_take(&hak_profile_lock);
   if (now_ms < hak_profile.start_ms) now_ms = hak_profile.start_ms; /* an era has begun since */
   bool room = hak_profile.sampling && (2 * (hak_profile_occupied + 1) <= capacity || grow_samples());
@@ -379,25 +364,8 @@ static bool note_alloc(sample noted, const char *heap) {
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
-  if (room) probe_alloc((const void *)noted.block, noted.size, noted.probability);
+  if (room) probe_alloc(p, size, probability);
   return room;
-}
-
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
-  return note_alloc((sample){.block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability}, NULL);
-}
-
-bool hak_profile_note_alloc_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name) {
-  return note_alloc((sample){.block = (uintptr_t)p, .size = size, .probability = probability, .owner = owner}, heap_name);
-}
-
-/* Out of the table; block 0: p is none. */
-static sample take_locked(const void *p) {
-  hak_assert_held(&hak_profile_lock);
-  sample *s = slot_of((uintptr_t)p), taken = *s;
-  if (s->block == 0) return (sample){0};
-  remove_sample(s);
-  return taken;
 }
 
 static void end_locked(const sample *s, uint64_t now_ms) {
@@ -405,25 +373,20 @@ static void end_locked(const sample *s, uint64_t now_ms) {
   hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied - 1);
   if (s->era != hak_profile.era) return;
   if (now_ms < s->born_ms) now_ms = s->born_ms;
-  count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
+  unsigned i = 0;
+  while (i < HAK_PROFILE_LIFETIMES - 1 && now_ms - s->born_ms >= hak_profile_lifetime_bounds[i]) i++;
+  s->stack->freed[i] += 1 / s->probability;
   change_live(s, -1, now_ms);
 }
 
-bool hak_profile_note_free(const void *p, void **companion) {
-  uint64_t now_ms = hak_os_now_ms();
-  hak_lock_take(&hak_profile_lock);
-  sample s = take_locked(p);
-  if (s.block != 0) end_locked(&s, now_ms);
-  hak_lock_drop(&hak_profile_lock);
-  if (s.block == 0) return false;
-  *companion = s.companion;
-  probe_free(p);
-  return true;
-}
-
 hak_profile_sample hak_profile_set_aside(const void *p) {
+  sample aside = {0};
   hak_lock_take(&hak_profile_lock);
-  sample aside = take_locked(p);
+  sample *s = slot_of((uintptr_t)p);
+  if (s->block != 0) {
+    aside = *s;
+    remove_sample(s);
+  }
   hak_lock_drop(&hak_profile_lock);
   if (aside.block != 0) probe_free(p);
   return aside;
@@ -437,6 +400,12 @@ void hak_profile_end(const hak_profile_sample *aside) {
   hak_lock_drop(&hak_profile_lock);
 }
 
+void *hak_profile_note_free(const void *p) {
+  sample ended = hak_profile_set_aside(p);
+  hak_profile_end(&ended);
+  return ended.companion;
+}
+
 /* There is room: a sample that is set aside is counted in hak_profile_occupied. */
 void hak_profile_put_back(const hak_profile_sample *aside) {
   if (aside->block == 0) return;
@@ -446,44 +415,29 @@ void hak_profile_put_back(const hak_profile_sample *aside) {
   probe_alloc((const void *)aside->block, aside->size, aside->probability);
 }
 
-/* From *place on, some of the heap's samples; returns how many, and where their blocks were. */
-static unsigned forget_some_locked(uint32_t owner, uint64_t now_ms, size_t *place, uintptr_t ended[ENDED_AT_ONCE]) {
-  unsigned count = 0;
-  hak_assert_held(&hak_profile_lock);
-  while (*place < capacity && count < ENDED_AT_ONCE) {
-    sample *s = &samples[*place];
-    if (s->block == 0 || s->owner != owner) {
-      ++*place;
-      continue;
-    }
-    sample taken = *s;
-    remove_sample(s);
-    end_locked(&taken, now_ms);
-    ended[count++] = taken.block;
+/* The heap's next sample from *place on ends. False: there is none up to the table's end. */
+static bool end_next_of(uint32_t owner, uint64_t now_ms, size_t *place) {
+  sample ended = {0};
+  hak_lock_take(&hak_profile_lock);
+  while (*place < capacity && (samples[*place].block == 0 || samples[*place].owner != owner)) ++*place;
+  if (*place < capacity) {
+    ended = samples[*place];
+    remove_sample(&samples[*place]);
+    end_locked(&ended, now_ms);
   }
-  return count;
+  hak_lock_drop(&hak_profile_lock);
+  if (ended.block != 0) probe_free((const void *)ended.block);
+  return ended.block != 0;
 }
 
-/* Returns how many. */
-static size_t forget_from_first_to_last(uint32_t owner, uint64_t now_ms) {
-  uintptr_t ended[ENDED_AT_ONCE];
-  size_t place = 0, count = 0;
-  unsigned some;
-  do {
-    hak_lock_take(&hak_profile_lock);
-    some = forget_some_locked(owner, now_ms, &place, ended);
-    hak_lock_drop(&hak_profile_lock);
-    for (unsigned i = 0; i < some; i++) probe_free((const void *)ended[i]);
-    count += some;
-  } while (some == ENDED_AT_ONCE);
-  return count;
-}
-
-/* Again where there were some: meanwhile frees of other threads may have moved others to places before. */
+/* From the first again where there were some: meanwhile frees of other threads may have moved others to places before. */
 void hak_profile_forget_heap(uint32_t owner) {
   uint64_t now_ms = hak_os_now_ms();
   HAK_ASSERT(owner != 0);
-  while (hak_load_relaxed(count_of(owner)) != 0 && forget_from_first_to_last(owner, now_ms) != 0) {
+  for (bool some = true; some && hak_load_relaxed(count_of(owner)) != 0;) {
+    size_t place = 0;
+    for (some = false; end_next_of(owner, now_ms, &place); some = true) {
+    }
   }
 }
 
@@ -496,6 +450,46 @@ void hak_profile_note_dropped(void) {
 size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&live_bytes); }
 
 /* --- dumps --- */
+
+/* Bytes of the block that lie on [from, to). */
+static size_t overlap(uintptr_t block, size_t size, uintptr_t from, uintptr_t to) {
+  uintptr_t first = hak_max_size(block, from), end = hak_min_size(block + size, to);
+  return end > first ? end - first : 0;
+}
+
+static bool is_free(const hak_span *s, size_t i) {
+  return i >= s->bumped || (hak_load_relaxed(&s->bits[i / 64]) >> (i % 64) & 1) != 0;
+}
+
+/* Under the lock of the slab's bin. Each page's free bytes go to the blocks on it in proportion to what they have of it. */
+static double share_locked(const hak_span *s, size_t size, uintptr_t p) {
+  HAK_ASSERT(p >= s->start && (p - s->start) % size == 0 && (p - s->start) / size < s->blocks);
+  size_t page = hak_os_page_size();
+  double share = 0;
+  for (uintptr_t from = hak_align_down(p, page); from < p + size; from += page) {
+    size_t used = 0, first = from <= s->start ? 0 : (from - s->start) / size;
+    for (size_t i = first; i < s->blocks && s->start + i * size < from + page; i++)
+      if (!is_free(s, i)) used += overlap(s->start + i * size, size, from, from + page);
+    if (used > 0) share += (double)(page - used) * (double)overlap(p, size, from, from + page) / (double)used;
+  }
+  return share;
+}
+
+/* p: a live block of a slab. Returns the bytes that cannot be given back because of it: the free ones of the pages that it lies on, shared with
+ * the other blocks there that are handed out. What threads have cached counts as handed out. */
+static double pinned_beside(const void *p) {
+  const hak_region *r = hak_region_find(p);
+  const hak_span *s = hak_region_span(r, p);
+  uint32_t tag = hak_load_relaxed(&s->tag), id = HAK_TAG_OWNER(tag) - 1;
+  if (id >= hak_arena_count()) return 0;
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  HAK_ASSERT(c < HAK_CLASS_COUNT);
+  hak_lock *lock = &hak_arena_at(id)->bins[c].lock;
+  hak_lock_take(lock);
+  double share = share_locked(s, hak_class_size(c), (uintptr_t)p);
+  hak_lock_drop(lock);
+  return share;
+}
 
 void hak_profile_settle(uint64_t now_ms) {
   hak_assert_held(&hak_profile_lock);
@@ -510,33 +504,30 @@ void hak_profile_settle(uint64_t now_ms) {
     double age = now_ms > s->born_ms ? (double)(now_ms - s->born_ms) : 0;
     s->stack->age_ms_sum += age / s->probability;
     if (age > s->stack->oldest_ms) s->stack->oldest_ms = age;
-    if (s->companion != NULL) s->stack->pinned_bytes += hak_pinned_beside(s->companion) / s->probability;
+    if (s->companion != NULL) s->stack->pinned_bytes += pinned_beside(s->companion) / s->probability;
   }
-}
-
-size_t hak_profile_own_bytes(void) {
-  hak_lock_take(&hak_profile_lock);
-  size_t of_labels, bytes = hak_profile.own_bytes;
-  hak_labels_memory_locked(&of_labels);
-  hak_lock_drop(&hak_profile_lock);
-  return bytes + of_labels;
 }
 
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
   hak_lock_take(&hak_profile_lock);
-  size_t of_labels, met = 0;
+  size_t of_labels;
   const void *labels = hak_labels_memory_locked(&of_labels);
   const struct {
     const void *at;
     size_t bytes;
-  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}, {labels, of_labels}};
-  bool there = false;
-  for (size_t i = 0; i < sizeof all / sizeof all[0] && !there; i++) {
-    if (all[i].at == NULL || met++ != number) continue;
-    *address = (uintptr_t)all[i].at;
-    *bytes = all[i].bytes;
-    there = true;
+  } all[] = {{table, table_ready}, {buckets, bucket_bytes()}, {samples, capacity * sizeof *samples}, {labels, of_labels}};
+  bool there = number < sizeof all / sizeof all[0];
+  if (there) {
+    *address = (uintptr_t)all[number].at;
+    *bytes = all[number].bytes;
   }
   hak_lock_drop(&hak_profile_lock);
   return there;
+}
+
+size_t hak_profile_own_bytes(void) {
+  size_t sum = 0, bytes;
+  uintptr_t address;
+  for (size_t i = 0; hak_profile_mapping(i, &address, &bytes); i++) sum += bytes;
+  return sum;
 }

@@ -32,9 +32,8 @@ typedef struct hak_profile_stack {
   uint32_t depth; /* 0: the one for all that there was no room for */
   uint64_t hash;
   uint64_t label; /* of the threads that allocated; 0: none */
-  hak_profile_sums live, total;
-  double peak_bytes, peak_count; /* live ones at the peak numbered `peak`; at a later one, `live` */
-  uint64_t peak;
+  hak_profile_sums live, total, peak; /* peak: live ones at the peak numbered `peak_number`; at a later one, `live` */
+  uint64_t peak_number;
   double freed[HAK_PROFILE_LIFETIMES];
   double pinned_bytes, age_ms_sum, oldest_ms; /* of the live ones, as of the dump that is being made */
   uint64_t live_samples;
@@ -53,10 +52,9 @@ typedef struct hak_profile_state {
   uint32_t era; /* counts the resets: samples of an earlier one are in no sum */
   uint64_t start_ms, start_unix_ms, stop_unix_ms; /* of the era; when sampling stopped, while it does not go on */
   uint64_t taken, dropped, stacks_dropped; /* samples */
-  size_t live_samples, own_bytes;
-  hak_profile_sums live, total;
-  double peak_bytes, peak_count;
-  uint64_t peak; /* number of the latest */
+  size_t live_samples;
+  hak_profile_sums live, total, peak;
+  uint64_t peak_number; /* of the latest */
   uint64_t peak_ms;
   uint64_t interval_ms; /* of the timeline's points */
   double points[HAK_PROFILE_POINTS]; /* most live bytes in each; negative: nothing happened */
@@ -80,16 +78,12 @@ void hak_profile_stop(void);
 void hak_profile_reset(void);
 
 /* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies where p would
- * without the profile, or NULL. False: there is no room, or sampling has stopped, and p is no sample. */
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability);
-/* The same of a block in a heap. `owner`: the heap's number, not 0, which another one may have after it. The profile sums up by name, which it
- * copies, for a program may make a heap for each request. */
-bool hak_profile_note_alloc_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name);
+ * without the profile, or NULL. `owner`: the number of the heap that p is in, which another one may have after it; 0: the main heap. The profile
+ * sums up by the heap's name, which it copies, for a program may make a heap for each request. False: there is no room, or sampling has stopped,
+ * and p is no sample. */
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner, const char *heap_name);
 /* The heap's blocks are freed, all at once. Before another heap has the number. */
 void hak_profile_forget_heap(uint32_t owner);
-/* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
-bool hak_profile_note_free(const void *p, void **companion);
-
 /* A live sample, in a table by address. */
 typedef struct hak_profile_sample {
   uintptr_t block; /* 0: none */
@@ -102,11 +96,13 @@ typedef struct hak_profile_sample {
   uint32_t owner; /* heap's number; 0: the main heap */
 } hak_profile_sample;
 
-/* The same in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the
+/* A sample ends in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the
  * address, and is still summed up; then it is none any more, or p's again. */
 hak_profile_sample hak_profile_set_aside(const void *p);
 void hak_profile_end(const hak_profile_sample *aside);
 void hak_profile_put_back(const hak_profile_sample *aside);
+/* p, which may be a sample, is none any more. Returns its companion, which is the caller's to free, or NULL. */
+void *hak_profile_note_free(const void *p);
 
 /* A block was drawn, and there was no memory to make it a sample. */
 void hak_profile_note_dropped(void);
@@ -121,11 +117,35 @@ void hak_profile_settle(uint64_t now_ms);
 /* The next stack from *place on, which is 0 at first; NULL: no more. */
 const hak_profile_stack *hak_profile_next(size_t *place);
 
+/* Memory of samples and stacks, without labels. */
+size_t hak_profile_bytes_locked(void);
+
 /* A tracer listens to samples. */
 bool hak_profile_listened(void);
 
-/* For statistics: its memory in bytes, and where its tables are. False: there is no such one. */
+/* For statistics: its memory in bytes, and where its tables are; 0 bytes: it is not made yet. False: there is no such one. */
 size_t hak_profile_own_bytes(void);
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes);
+
+/* --- labels.c: texts of labels (hakmem_label_name), by number, for what profiles write; under the lock --- */
+
+#define HAK_LABEL_TEXT_MAX 255
+
+typedef struct hak_label_name {
+  uint32_t next; /* of the same hash bucket; place in the table, 0: none */
+  uint32_t room; /* bytes of the text, with its end */
+  uint64_t label;
+  char text[];
+} hak_label_name;
+
+/* In place of an earlier one. False: no memory. The text has at most HAK_LABEL_TEXT_MAX bytes. */
+bool hak_label_set_name_locked(uint64_t label, const char *text);
+/* NULL: it has none. */
+const char *hak_label_name_locked(uint64_t label);
+/* The next name from *place on, which is 0 at first; NULL: no more. */
+const hak_label_name *hak_label_next_locked(size_t *place);
+
+/* Memory of the names, from its beginning on. */
+const void *hak_labels_memory_locked(size_t *bytes);
 
 #endif

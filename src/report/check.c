@@ -42,7 +42,24 @@ static void check_slab(uint32_t tag, const hak_span *s) {
   }
 }
 
-static void check_depot(const hak_arena_bin *b, unsigned c);
+static void check_cached(unsigned class_code, void **blocks, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const hak_region *r = hak_region_find(blocks[i]);
+    bool ours = r != NULL && hak_region_code(r, blocks[i]) == class_code + 1;
+    expect(ours, "cached block %p is not of class %u", blocks[i], class_code);
+    if (ours)
+      expect(hak_slab_examine(hak_region_span(r, blocks[i]), blocks[i]) == HAK_VERDICT_OK,
+             "cached block %p is no block, or free in its slab as well", blocks[i]);
+  }
+}
+
+/* Full magazines, from the first of a list on. Returns how many. */
+static unsigned check_full(unsigned class_code, void **full) {
+  unsigned count = 0;
+  for (; full != NULL; full = (void **)*full, count++)
+    check_cached(class_code, hak_magazine_empty_top(full, class_code) + 1, hak_magazine_usable[class_code]);
+  return count;
+}
 
 static void check_slab_set(const hak_slab_set *set, uint32_t tag) {
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
@@ -61,98 +78,76 @@ static void check_bin(uint32_t arena, unsigned c) {
   hak_arena_bin *b = &hak_arena_at(arena)->bins[c];
   hak_lock_take(&b->lock);
   check_slab_set(&b->slabs, HAK_TAG(arena + 1, c + 1));
-  check_depot(b, c);
+  unsigned count = check_full(c, b->full);
+  expect(count == b->full_count, "depot of class %u: %u magazines, %u counted", c, count, b->full_count);
   hak_lock_drop(&b->lock);
 }
 
 /* An extent, wherever the walk came upon it: the one before may have been freed since. Returns how far to go on; 0: there is no
  * extent any more, look again. */
 static size_t check_extent(hak_region *r, size_t index) {
-  const hak_span *s = hak_region_span_at(r, index), *head = s;
+  hak_assert_held(&hak_span_pool.lock);
+  const hak_span *s = hak_region_span_at(r, index), *head = s->head;
   const void *p = hak_region_address(r, index);
-  size_t spans = 0;
-  hak_lock_take(&hak_span_pool.lock);
   unsigned code = hak_region_code_at(r, index);
+  if (code == HAK_CODE_NONE || hak_code_is_class(code)) return 0;
   if (code == HAK_CODE_EXTENT_BODY) {
-    head = s->head;
     bool covered = head < s && s < head + head->span_count;
     expect(covered, "span %p: it is inside of no extent", p);
-    spans = covered ? (size_t)(head + head->span_count - s) : 1;
-  } else if (code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED) {
-    expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
-    spans = s->span_count;
-    for (uint32_t i = 1; i < spans; i++)
-      expect(hak_region_code_at(r, index + i) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
-  } else if (code != HAK_CODE_NONE && !hak_code_is_class(code)) {
-    expect(false, "span %p: code %u is neither a slab's nor an extent's", p, code);
-    spans = 1;
+    return covered ? (size_t)(head + head->span_count - s) : 1;
   }
-  hak_lock_drop(&hak_span_pool.lock);
-  return spans;
+  bool is_extent = code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED;
+  expect(is_extent, "span %p: code %u is neither a slab's nor an extent's", p, code);
+  if (!is_extent) return 1;
+  expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+  for (uint32_t i = 1; i < s->span_count; i++)
+    expect(hak_region_code_at(r, index + i) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
+  return s->span_count;
 }
 
-/* A slab's first span, with a tag that names no arena: codes, heads and tags change together under the pool's lock, so that a
- * walk which has met a slab on its way to the pool, or is inside one that is new, is not misled. */
-static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
-  const hak_span *s = hak_region_span_at(r, index);
-  hak_lock_take(&hak_span_pool.lock);
-  bool is_head = hak_region_slab_code(r, index) == code && s->head == s;
-  bool none = is_head && HAK_TAG_OWNER(s->tag) - 1 >= hak_arena_count();
-  hak_lock_drop(&hak_span_pool.lock);
-  return none;
-}
-
-/* What a heap has, or several. Tags and codes change together under the pool's lock. Returns how far to go on. */
+/* What a heap has, or several. Returns how far to go on. */
 static size_t check_in_heap(hak_region *r, size_t index) {
+  hak_assert_held(&hak_span_pool.lock);
   const hak_span *s = hak_region_span_at(r, index);
-  size_t spans = 1;
-  hak_lock_take(&hak_span_pool.lock);
-  if (hak_region_slab_code(r, index) == HAK_CODE_IN_HEAP && s->head == s) {
-    spans = s->span_count;
-    for (uint32_t i = 1; i < spans; i++)
-      expect(hak_region_code_at(r, index + i) == HAK_CODE_SAMPLED && hak_region_span_at(r, index + i)->head == s,
-             "span %p of owner %u: its span %u belongs elsewhere", hak_region_address(r, index), HAK_TAG_OWNER(s->tag), i);
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-  return spans;
+  if (s->head != s) return 1;
+  for (uint32_t i = 1; i < s->span_count; i++)
+    expect(hak_region_code_at(r, index + i) == HAK_CODE_SAMPLED && hak_region_span_at(r, index + i)->head == s,
+           "span %p of owner %u: its span %u belongs elsewhere", hak_region_address(r, index), HAK_TAG_OWNER(s->tag), i);
+  return s->span_count;
 }
 
-/* Codes that only a tag explains change with it, under the pool's lock. */
-static unsigned slab_code_of(const hak_region *r, size_t index) {
-  unsigned code = hak_region_code_at(r, index);
-  if (code != HAK_CODE_SAMPLED) return code;
-  hak_lock_take(&hak_span_pool.lock);
-  code = hak_region_slab_code(r, index);
-  hak_lock_drop(&hak_span_pool.lock);
-  return code;
-}
-
-/* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
-static size_t check_held(hak_region *r, size_t index) {
-  HAK_ASSERT(index >= r->first_span);
+/* A slab of an arena's bin, listed or a full one that no list names. */
+static size_t check_slab_of(hak_region *r, size_t index, uint32_t arena, unsigned code) {
+  HAK_ASSERT(arena < hak_arena_count() && hak_code_is_class(code));
   const hak_span *s = hak_region_span_at(r, index);
-  const void *p = hak_region_address(r, index);
-  unsigned code = slab_code_of(r, index);
-  if (code == HAK_CODE_IN_HEAP) return check_in_heap(r, index);
-  if (!hak_code_is_class(code)) return check_extent(r, index);
-  uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
-  if (arena >= hak_arena_count()) {
-    expect(!names_no_arena(r, index, code), "slab %p: tag %#x names no arena", p, hak_load_relaxed(&s->tag));
-    return 1;
-  }
   hak_lock *lock = &hak_arena_at(arena)->bins[code - 1].lock;
-  hak_lock_take(lock);
   size_t spans = 1;
-  /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
+  hak_lock_take(lock);
+  /* The slab may have gone to the pool, or to somebody else, before the lock was taken. */
   if (hak_load_relaxed(&s->tag) == HAK_TAG(arena + 1, code) && s->head == s) {
     spans = s->span_count;
     check_slab(HAK_TAG(arena + 1, code), s);
     for (uint32_t i = 1; i < spans; i++)
       expect(hak_region_slab_code(r, index + i) == code && hak_region_span_at(r, index + i)->head == s,
-             "slab %p: its span %u belongs elsewhere", p, i);
+             "slab %p: its span %u belongs elsewhere", (void *)s->start, i);
   }
   hak_lock_drop(lock);
   return spans;
+}
+
+/* One span with a code. Codes, heads and tags change together under the pool's lock, so that a walk which meets a slab on its way to the
+ * pool, or is inside one that is new, is not misled. Returns how far to go on. */
+static size_t check_held(hak_region *r, size_t index) {
+  HAK_ASSERT(index >= r->first_span);
+  const hak_span *s = hak_region_span_at(r, index);
+  hak_lock_take(&hak_span_pool.lock);
+  unsigned code = hak_region_slab_code(r, index);
+  uint32_t tag = hak_load_relaxed(&s->tag), arena = HAK_TAG_OWNER(tag) - 1;
+  bool is_slab = hak_code_is_class(code) && s->head == s, has_arena = arena < hak_arena_count();
+  size_t spans = code == HAK_CODE_IN_HEAP ? check_in_heap(r, index) : hak_code_is_class(code) ? 1 : check_extent(r, index);
+  hak_lock_drop(&hak_span_pool.lock);
+  expect(!is_slab || has_arena, "slab %p: tag %#x names no arena", hak_region_address(r, index), tag);
+  return is_slab && has_arena ? check_slab_of(r, index, arena, code) : spans;
 }
 
 static void check_map(void) {
@@ -201,8 +196,7 @@ static void check_pool(void) {
   hak_lock_take(&hak_span_pool.lock);
   for (unsigned i = 0; i < hak_region_count(); i++) {
     const hak_region *r = hak_region_at(i);
-    size_t chunks = (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < chunks; c++) check_chunk(r, c, &found);
+    for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < hak_region_chunks(r); c++) check_chunk(r, c, &found);
   }
   size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans), live = hak_load_relaxed(&hak_span_pool.live_spans);
   expect(found.dirty == dirty, "%zu dirty spans found, %zu counted", found.dirty, dirty);
@@ -210,24 +204,6 @@ static void check_pool(void) {
   expect(found.untagged == hak_span_pool.claimed_spans, "%zu spans are neither free nor anybody's",
          found.untagged - hak_span_pool.claimed_spans);
   hak_lock_drop(&hak_span_pool.lock);
-}
-
-static void check_cached(unsigned class_code, void **blocks, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    const hak_region *r = hak_region_find(blocks[i]);
-    bool ours = r != NULL && hak_region_code(r, blocks[i]) == class_code + 1;
-    expect(ours, "cached block %p is not of class %u", blocks[i], class_code);
-    if (ours)
-      expect(hak_slab_examine(hak_region_span(r, blocks[i]), blocks[i]) == HAK_VERDICT_OK,
-             "cached block %p is no block, or free in its slab as well", blocks[i]);
-  }
-}
-
-static void check_depot(const hak_arena_bin *b, unsigned c) {
-  unsigned usable = hak_magazine_usable[c], count = 0;
-  for (void **full = b->full; full != NULL; full = (void **)*full, count++)
-    check_cached(c, hak_magazine_empty_top(full, c) + 1, usable);
-  expect(count == b->full_count, "depot of class %u: %u magazines, %u counted", c, count, b->full_count);
 }
 
 /* The calling thread's cache: nobody else's may be read. */
@@ -241,8 +217,7 @@ static void check_own_cache(void) {
       void **empty = hak_magazine_empty_top(b->loaded, c);
       check_cached(c, empty + 1, (size_t)(*hak_tcache_top_of(t, c) - empty));
     }
-    for (void **full = b->full; full != NULL; full = (void **)*full)
-      check_cached(c, hak_magazine_empty_top(full, c) + 1, hak_magazine_usable[c]);
+    check_full(c, b->full);
   }
   hak_tcache_leave(t);
 }

@@ -210,24 +210,21 @@ static void count_caches(hak_figures *f) {
   t->caches_used = sums.used;
   t->caches_unused = sums.caches - sums.used;
   t->slow_paths = sums.slow_paths;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows == NULL; c++) {
-    uint64_t blocks = in_depots(c);
-    f->free_blocks += blocks;
-    t->slab_depots += blocks * hak_class_size(c);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    uint64_t size = hak_class_size(c), depots = in_depots(c) * size;
+    if (f->rows != NULL) {
+      hak_class_row *row = &f->rows[c];
+      hak_class_sums sum = hak_tcache_sum_class(c);
+      row->requests = sum.requests.count;
+      row->requested = sum.requests.bytes;
+      row->depots = depots = hak_min_size(depots, row->handed_out);
+      row->cached = hak_min_size(sum.published * size, row->handed_out - depots);
+      t->slab_cached += row->cached;
+    }
+    f->free_blocks += depots / size;
+    t->slab_depots += depots;
   }
   t->slab_depots = hak_min_size(t->slab_depots, t->slab_handed_out);
-  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows != NULL; c++) {
-    hak_class_row *row = &f->rows[c];
-    uint64_t size = hak_class_size(c);
-    hak_class_sums sum = hak_tcache_sum_class(c);
-    row->requests = sum.requests.count;
-    row->requested = sum.requests.bytes;
-    row->depots = hak_min_size(in_depots(c) * size, row->handed_out);
-    f->free_blocks += row->depots / size;
-    row->cached = hak_min_size(sum.published * size, row->handed_out - row->depots);
-    t->slab_cached += row->cached;
-    t->slab_depots += row->depots;
-  }
   t->slab_live = t->slab_handed_out - t->slab_cached - t->slab_depots;
   HAK_ASSERT(t->slab_cached + t->slab_depots <= t->slab_handed_out);
 }
@@ -285,12 +282,6 @@ static void count_heaps(hakmem_stats *t) {
   t->heaps_refused = sums.refused;
 }
 
-static void read_process(hakmem_stats *t) {
-  hak_os_resident_peak resident = hak_os_read_resident_peak();
-  t->resident = resident.now;
-  t->resident_peak = resident.peak;
-}
-
 void hak_figures_take(hak_figures *f) {
   *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process, .see_large = f->see_large, .context = f->context};
   if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
@@ -308,7 +299,9 @@ void hak_figures_take(hak_figures *f) {
   if (f->see_large != NULL) see_mappings(f);
   read_others(t);
   count_heaps(t);
-  if (f->process) read_process(t);
+  hak_os_resident_peak resident = f->process ? hak_os_read_resident_peak() : (hak_os_resident_peak){0};
+  t->resident = resident.now;
+  t->resident_peak = resident.peak;
   t->own = t->own_metadata + t->own_tables + t->own_other;
   t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live + t->heaps_live;
   t->accessible = t->spans + t->huge_live + t->huge_heaps + t->huge_kept + t->sampled_accessible + t->own;

@@ -1,29 +1,18 @@
 #include "report/heap_profile.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "hakmem/hakmem.h"
 #include "os/mappings.h"
 #include "os/os.h"
-#include "profile/labels.h"
 #include "profile/profile.h"
-#include "report/pprof.h"
 #include "tcache/draw.h"
 
 #define PATH_BYTES 4096
 #define RENDERED_BYTES (64 * HAK_MIB) /* of address space */
-
-static void hex(hak_sink *s, uintptr_t value) {
-  char text[24];
-  char *at = text + sizeof text - 1;
-  *at = '\0';
-  do *--at = "0123456789abcdef"[value % 16];
-  while ((value /= 16) != 0);
-  hak_sink_text(s, " 0x");
-  hak_sink_text(s, at);
-}
 
 /* --- pprof's text, and jemalloc's --- */
 
@@ -33,91 +22,44 @@ static void plain_mapping(void *sink, char *line) {
   hak_sink_text(s, "\n");
 }
 
-static void counts(hak_sink *s, double live_count, double live_bytes, double total_count, double total_bytes) {
-  hak_sink_number(s, hak_profile_rounded(live_count));
-  hak_sink_text(s, ": ");
-  hak_sink_number(s, hak_profile_rounded(live_bytes));
-  hak_sink_text(s, " [");
-  hak_sink_number(s, hak_profile_rounded(total_count));
-  hak_sink_text(s, ": ");
-  hak_sink_number(s, hak_profile_rounded(total_bytes));
-  hak_sink_text(s, "]");
-}
-
-static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
-  for (uint32_t i = 0; i < stack->depth; i++) hex(s, stack->pcs[i]);
-}
-
-/* Readers take it for a comment. */
-static void since(hak_sink *s) {
-  hak_sink_text(s, "# ");
-  hak_pprof_since(s);
-  hak_sink_text(s, "\n");
-}
-
-/* These formats have a place for what is held, and one for what was allocated in all. */
-static bool wants_peak(unsigned what) { return (what & HAKMEM_PROFILE_LIVE) == 0 && (what & HAKMEM_PROFILE_PEAK) != 0; }
-
-static hak_profile_sums held_by(const hak_profile_stack *stack, unsigned what) {
-  return wants_peak(what) ? (hak_profile_sums){.bytes = stack->peak_bytes, .count = stack->peak_count} : stack->live;
-}
-
-static hak_profile_sums held_in_all(unsigned what) {
-  const hak_profile_state *h = &hak_profile;
-  return wants_peak(what) ? (hak_profile_sums){.bytes = h->peak_bytes, .count = h->peak_count} : h->live;
-}
-
-/* Estimates, which no reader scales again. */
-static void render_pprof(hak_sink *s, unsigned what) {
-  hak_assert_held(&hak_profile_lock);
-  const hak_profile_state *h = &hak_profile;
-  hak_sink_text(s, "heap profile: ");
-  hak_profile_sums held = held_in_all(what);
-  counts(s, held.count, held.bytes, h->total.count, h->total.bytes);
-  hak_sink_text(s, " @ heapprofile\n");
-  since(s);
-  const hak_profile_stack *stack;
-  for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
-    if (hak_profile_rounded(stack->total.count) == 0) continue;
-    held = held_by(stack, what);
-    counts(s, held.count, held.bytes, stack->total.count, stack->total.bytes);
-    hak_sink_text(s, " @");
-    pcs_of(s, stack);
-    hak_sink_text(s, "\n");
-  }
-}
-
-/* Its readers take counts for those of samples, and divide by the probability that blocks of the mean size have at the file's
- * rate: what is written is what they make the estimate of. */
-static void sampled_counts(hak_sink *s, const hak_profile_sums *live, const hak_profile_sums *total) {
-  const hak_profile_sums *both[] = {live, total};
-  double share[2];
+/* pprof's are estimates, which no reader scales again. jemalloc's readers take counts for those of samples, and divide by the probability that
+ * blocks of the mean size have at the file's rate: what is written is what they make the estimate of. */
+static void counts(hak_sink *s, bool jemalloc, const hak_profile_sums *held, const hak_profile_sums *total) {
+  const hak_profile_sums *both[] = {held, total};
+  uint64_t count[2], bytes[2];
   for (unsigned i = 0; i < 2; i++) {
     double mean = both[i]->count > 0 ? both[i]->bytes / both[i]->count : 0;
-    share[i] = mean > 0 ? hak_one_minus_exp(mean / (double)hak_profile.distance) : 1;
+    double share = jemalloc && mean > 0 ? hak_one_minus_exp(mean / (double)hak_profile.distance) : 1;
+    count[i] = hak_profile_rounded(both[i]->count * share);
+    bytes[i] = hak_profile_rounded(both[i]->bytes * share);
   }
-  counts(s, live->count * share[0], live->bytes * share[0], total->count * share[1], total->bytes * share[1]);
-  hak_sink_text(s, "\n");
+  hak_sink_print(s, "%" PRIu64 ": %" PRIu64 " [%" PRIu64 ": %" PRIu64 "]", count[0], bytes[0], count[1], bytes[1]);
 }
 
-static void render_jemalloc(hak_sink *s, unsigned what) {
-  hak_assert_held(&hak_profile_lock);
-  HAK_ASSERT(hak_profile.distance > 0);
+/* These formats have a place for what is held, and one for what was allocated in all. Readers take the line with # for a comment. */
+static void render_text(hak_sink *s, bool jemalloc, unsigned what) {
   const hak_profile_state *h = &hak_profile;
-  hak_sink_text(s, "heap_v2/");
-  hak_sink_number(s, h->distance);
-  hak_sink_text(s, "\n  t*: ");
-  hak_profile_sums held = held_in_all(what);
-  sampled_counts(s, &held, &h->total);
-  since(s);
+  hak_assert_held(&hak_profile_lock);
+  HAK_ASSERT(h->distance > 0);
+  bool peak = (what & HAKMEM_PROFILE_LIVE) == 0 && (what & HAKMEM_PROFILE_PEAK) != 0;
+  char since[HAK_SINCE_BYTES];
+  hak_pprof_since("# ", since);
+  if (jemalloc)
+    hak_sink_print(s, "heap_v2/%zu\n  t*: ", h->distance);
+  else
+    hak_sink_text(s, "heap profile: ");
+  counts(s, jemalloc, peak ? &h->peak : &h->live, &h->total);
+  hak_sink_print(s, "%s\n%s\n", jemalloc ? "" : " @ heapprofile", since);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
+    const hak_profile_sums *held = peak ? &stack->peak : &stack->live;
     if (hak_profile_rounded(stack->total.count) == 0) continue;
-    hak_sink_text(s, "@");
-    pcs_of(s, stack);
-    hak_sink_text(s, "\n  t*: ");
-    held = held_by(stack, what);
-    sampled_counts(s, &held, &stack->total);
+    if (!jemalloc) counts(s, false, held, &stack->total);
+    hak_sink_text(s, jemalloc ? "@" : " @");
+    for (uint32_t i = 0; i < stack->depth; i++) hak_sink_print(s, " 0x%" PRIxPTR, stack->pcs[i]);
+    if (jemalloc) hak_sink_text(s, "\n  t*: ");
+    if (jemalloc) counts(s, true, held, &stack->total);
+    hak_sink_text(s, "\n");
   }
 }
 
@@ -125,7 +67,7 @@ static void render_jemalloc(hak_sink *s, unsigned what) {
 
 static void json_mapping(void *s, char *line) {
   if (strchr(line, '/') != NULL || strstr(line, "[vdso]") != NULL || strstr(line, " r-xp ") != NULL || strstr(line, " rwxp ") != NULL)
-    hak_sink_escaped(s, NULL, line);
+    hak_sink_string(s, NULL, line);
 }
 
 static void json_list(hak_sink *s, const char *name, const double *values, unsigned count) {
@@ -145,23 +87,19 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
   hak_sink_close(s, ']');
   json_sums(s, "live", &stack->live);
   json_sums(s, "total", &stack->total);
-  json_list(s, "peak", (const double[]){stack->peak_bytes, stack->peak_count}, 2);
+  json_list(s, "peak", (const double[]){stack->peak.bytes, stack->peak.count}, 2);
   hak_sink_member(s, "pinned", hak_profile_rounded(stack->pinned_bytes));
   double mean_ms = stack->live.count > 0 ? stack->age_ms_sum / stack->live.count : 0;
   json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
   json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
   if (stack->label != 0) hak_sink_member(s, "label", stack->label);
-  if (hak_profile_heap(stack) != NULL) hak_sink_escaped(s, "heap", hak_profile_heap(stack));
+  if (hak_profile_heap(stack) != NULL) hak_sink_string(s, "heap", hak_profile_heap(stack));
   hak_sink_close(s, '}');
 }
 
+#define ROUNDED(object, field) {#field, hak_profile_rounded((object)->field)}
 static void json_total(hak_sink *s, const char *name, const hak_profile_sums *sums) {
-  hak_sink_open(s, name, '{');
-  hak_sink_member(s, "bytes", hak_profile_rounded(sums->bytes));
-  hak_sink_member(s, "count", hak_profile_rounded(sums->count));
-  hak_sink_member(s, "bytes_variance", hak_profile_rounded(sums->bytes_variance));
-  hak_sink_member(s, "count_variance", hak_profile_rounded(sums->count_variance));
-  hak_sink_close(s, '}');
+  hak_sink_object(s, name, HAK_MEMBERS(ROUNDED(sums, bytes), ROUNDED(sums, count), ROUNDED(sums, bytes_variance), ROUNDED(sums, count_variance)));
 }
 
 static void json_timeline(hak_sink *s) {
@@ -180,7 +118,7 @@ static void json_timeline(hak_sink *s) {
 /* Apart: who comes by and answers somebody outside may have a small stack. */
 static HAK_NOINLINE void json_program(hak_sink *s) {
   char program[PATH_BYTES];
-  hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
+  hak_sink_string(s, "program", hak_os_program(program, sizeof program));
 }
 
 static void json_head(hak_sink *s, bool files) {
@@ -192,24 +130,14 @@ static void json_head(hak_sink *s, bool files) {
     json_program(s);
   else
     hak_sink_string(s, "program", "");
-  hak_sink_member(s, "rate", h->distance);
-  hak_sink_member(s, "started_ms", h->start_unix_ms);
-  hak_sink_member(s, "stopped_ms", h->sampling ? 0 : h->stop_unix_ms);
-  hak_sink_member(s, "taken_ms", hak_os_unix_ms());
-  hak_sink_open(s, "samples", '{');
-  hak_sink_member(s, "taken", h->taken);
-  hak_sink_member(s, "live", h->live_samples);
-  hak_sink_member(s, "dropped", h->dropped);
-  hak_sink_member(s, "stacks_dropped", h->stacks_dropped);
-  hak_sink_member(s, "own_bytes", h->own_bytes);
-  hak_sink_close(s, '}');
+  hak_sink_members(s, HAK_MEMBERS({"rate", h->distance}, {"started_ms", h->start_unix_ms}, {"stopped_ms", h->sampling ? 0 : h->stop_unix_ms},
+                                  {"taken_ms", hak_os_unix_ms()}));
+  hak_sink_object(s, "samples", HAK_MEMBERS(HAK_FIELD(h, taken), {"live", h->live_samples}, HAK_FIELD(h, dropped), HAK_FIELD(h, stacks_dropped),
+                                            {"own_bytes", hak_profile_bytes_locked()}));
   json_total(s, "live", &h->live);
   json_total(s, "total", &h->total);
-  hak_sink_open(s, "peak", '{');
-  hak_sink_member(s, "bytes", hak_profile_rounded(h->peak_bytes));
-  hak_sink_member(s, "count", hak_profile_rounded(h->peak_count));
-  hak_sink_member(s, "at_ms", h->peak == 0 ? 0 : h->peak_ms - h->start_ms);
-  hak_sink_close(s, '}');
+  hak_sink_object(s, "peak", HAK_MEMBERS(ROUNDED(&h->peak, bytes), ROUNDED(&h->peak, count),
+                                         {"at_ms", h->peak_number == 0 ? 0 : h->peak_ms - h->start_ms}));
 }
 
 static void render_json(hak_sink *s, bool files) {
@@ -231,7 +159,7 @@ static void render_json(hak_sink *s, bool files) {
   for (size_t place = 0; (name = hak_label_next_locked(&place)) != NULL;) {
     hak_sink_open(s, NULL, '[');
     hak_sink_member(s, NULL, name->label);
-    hak_sink_escaped(s, NULL, name->text);
+    hak_sink_string(s, NULL, name->text);
     hak_sink_close(s, ']');
   }
   hak_sink_close(s, ']');
@@ -253,10 +181,8 @@ void hak_heap_profile_render(hak_sink *s, hak_profile_format format, unsigned wh
   hak_profile_settle(hak_os_now_ms());
   if (format == HAK_PROFILE_JSON)
     render_json(s, (what & HAK_PROFILE_WITHOUT_FILES) == 0);
-  else if (format == HAK_PROFILE_PPROF)
-    render_pprof(s, what);
   else
-    render_jemalloc(s, what);
+    render_text(s, format == HAK_PROFILE_JEMALLOC, what);
   hak_lock_drop(&hak_profile_lock);
   if (format == HAK_PROFILE_JSON) return;
   hak_sink_text(s, "\nMAPPED_LIBRARIES:\n");
@@ -287,25 +213,17 @@ static int render_to_file(int fd, hak_profile_format format) {
   return hak_sink_finish(&sink);
 }
 
-static int write_into(const char *path, hak_profile_format format) {
-  int fd, error = hak_os_open_to_write(path, &fd);
-  if (error != 0) return error;
-  error = render_to_file(fd, format);
-  hak_os_close(fd);
-  return error;
-}
-
 /* A regular file is replaced at once when the profile is whole; a pipe, a device and what a link leads to are written to. */
 int hak_heap_profile_write(const char *path, hak_profile_format format) {
-  if (!hak_os_is_replaceable(path)) return write_into(path, format);
+  bool replaced = hak_os_is_replaceable(path);
   char temporary[PATH_BYTES];
   int length = snprintf(temporary, sizeof temporary, "%s.%d.part", path, hak_os_tid());
-  if (length < 0 || (size_t)length >= sizeof temporary) return ENAMETOOLONG;
-  int fd, error = hak_os_create(temporary, &fd);
+  if (replaced && (length < 0 || (size_t)length >= sizeof temporary)) return ENAMETOOLONG;
+  int fd, error = replaced ? hak_os_create(temporary, &fd) : hak_os_open_to_write(path, &fd);
   if (error != 0) return error;
   error = render_to_file(fd, format);
   hak_os_close(fd);
-  if (error == 0) error = hak_os_rename(temporary, path);
-  if (error != 0) hak_os_unlink(temporary);
+  if (replaced && error == 0) error = hak_os_rename(temporary, path);
+  if (replaced && error != 0) hak_os_unlink(temporary);
   return error;
 }

@@ -16,4 +16,11 @@ int hak_heap_profile_give(hak_profile_format format, unsigned what, int (*give)(
 /* The same into a file, which has its name only when it is whole; a pipe, a device or a link is written to. 0 or an errno value. */
 int hak_heap_profile_write(const char *path, hak_profile_format format);
 
+/* pprof.c: pprof's message, profile.proto, uncompressed. Takes the profile's lock for the samples. The sink's error is ENOMEM where there is no
+ * memory to count the addresses in. */
+void hak_pprof_render(hak_sink *sink, unsigned what);
+/* Of what the profile knows, for comments: "of what was allocated since …", behind a prefix. */
+#define HAK_SINCE_BYTES 120
+void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]);
+
 #endif

@@ -1,47 +1,23 @@
-#include "report/heaps.h"
-
+/* A line for each heap, in the JSON and in the text. Each is of a moment of its own. No state and no lock of its own, no memory but the caller's
+ * stack: heaps come and go while others are written. */
 #include "heap/heap.h"
+#include "report/render.h"
 
 /* --- which ones --- */
 
-/* What the `most` heaps have charged that have charged most, as a binary heap with the least first. */
-typedef struct largest {
-  size_t *out; /* the caller's, for `most` */
-  size_t count, most;
-} largest;
-
-static void sift_down(largest *l, size_t out) {
-  size_t i = 0;
-  for (size_t child; (child = 2 * i + 1) < l->count; i = child) {
-    if (child + 1 < l->count && l->out[child + 1] < l->out[child]) child++;
-    if (l->out[child] >= out) break;
-    l->out[i] = l->out[child];
-  }
-  l->out[i] = out;
-}
-
-static void sift_up(largest *l, size_t out) {
-  size_t i = l->count++;
-  for (; i > 0 && l->out[(i - 1) / 2] > out; i = (i - 1) / 2) l->out[i] = l->out[(i - 1) / 2];
-  l->out[i] = out;
-}
-
-static void note(largest *l, size_t out) {
-  HAK_ASSERT(l->count <= l->most);
-  if (l->count < l->most)
-    sift_up(l, out);
-  else if (out > l->out[0])
-    sift_down(l, out);
-}
-
-/* What a heap has charged that is just among the `most` largest. */
-static size_t least_of(size_t *room, size_t most) {
-  largest l = {.out = room, .most = most};
+/* What a heap has charged that is just among the `most` largest. largest: room for so many, the most first. */
+static size_t least_of(size_t *largest, size_t most) {
+  size_t count = 0, out;
   uint64_t id = 0;
-  size_t out;
   if (hak_heap_count() <= most) return 0;
-  while (hak_heap_next(&id, &out)) note(&l, out);
-  return l.count < most ? 0 : l.out[0];
+  while (hak_heap_next(&id, &out)) {
+    if (count == most && out <= largest[most - 1]) continue;
+    size_t i = count < most ? count++ : most - 1;
+    HAK_ASSERT(i < most && count <= most);
+    for (; i > 0 && largest[i - 1] < out; i--) largest[i] = largest[i - 1];
+    largest[i] = out;
+  }
+  return count < most ? 0 : largest[most - 1];
 }
 
 /* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. room: for so many. */
@@ -65,17 +41,9 @@ static size_t each_of_largest(hak_sink *s, size_t *room, size_t most, void (*wri
 static void json_row(hak_sink *s, const hak_heap_row *row) {
   const hakmem_heap_stats *h = &row->stats;
   hak_sink_open(s, NULL, '{');
-  hak_sink_escaped(s, "name", row->name);
-  hak_sink_member(s, "id", h->id);
-  hak_sink_member(s, "parent", row->parent);
-  hak_sink_member(s, "live", h->live);
-  hak_sink_member(s, "peak", h->peak);
-  hak_sink_member(s, "blocks", h->blocks);
-  hak_sink_member(s, "held", h->held);
-  hak_sink_member(s, "limit", h->limit);
-  hak_sink_member(s, "total", h->total);
-  hak_sink_member(s, "refused", h->refused);
-  hak_sink_member(s, "requests", h->requests);
+  hak_sink_string(s, "name", row->name);
+  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(h, id), HAK_FIELD(row, parent), HAK_FIELD(h, live), HAK_FIELD(h, peak), HAK_FIELD(h, blocks),
+                                  HAK_FIELD(h, held), HAK_FIELD(h, limit), HAK_FIELD(h, total), HAK_FIELD(h, refused), HAK_FIELD(h, requests)));
   hak_sink_close(s, '}');
 }
 

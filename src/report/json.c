@@ -8,7 +8,6 @@
 #include "pool/meta.h"
 #include "report/figures.def"
 #include "profile/profile.h"
-#include "report/heaps.h"
 #include "report/render.h"
 
 #define HUGE_LISTED 4096
@@ -28,16 +27,6 @@ static void settings(hak_sink *s, const hakmem_stats *t) {
   hak_sink_bool(s, "hardened", HAK_HARDENED != 0);
   hak_sink_bool(s, "front_metrics", hak_config.front_metrics != 0);
   hak_sink_bool(s, "requests", t->requests_noted);
-  hak_sink_close(s, '}');
-}
-
-static void write_members(hak_sink *s, const hak_member *m) {
-  for (; m->name != NULL; m++) hak_sink_member(s, m->name, m->value);
-}
-
-static void write_object(hak_sink *s, const char *name, const hak_member *m) {
-  hak_sink_open(s, name, '{');
-  write_members(s, m);
   hak_sink_close(s, '}');
 }
 
@@ -69,14 +58,14 @@ static void class_row(hak_sink *s, const hak_figures *f, unsigned c) {
   bool estimated = hak_figures_estimate(&f->rows[c], c, &asked_for), counted = hak_config.front_metrics != 0;
   HAK_ASSERT(asked_for <= row.live);
   hak_sink_open(s, NULL, '{');
-  write_members(s, HAK_MEMBERS({"class", c}, {"size", row.block_size}));
+  hak_sink_members(s, HAK_MEMBERS({"class", c}, {"size", row.block_size}));
   hak_sink_bool(s, "aligned", row.aligned);
-  write_members(s, HAK_MEMBERS({"group", hak_class_group(row.block_size)}, ROW(slabs), ROW(slab_bytes), ROW(handed_out),
-                               ROW(live), ROW(cached), ROW(depots), ROW(free), ROW(never_allocated), ROW(rest),
-                               ROW(requests), ROW(requested),
-                               {"estimated_requested", estimated ? asked_for : HAK_UNKNOWN},
-                               {"estimated_rounding", estimated ? row.live - asked_for : HAK_UNKNOWN},
-                               COUNTED(hits), COUNTED(misses), COUNTED(refills), COUNTED(flushes)));
+  hak_sink_members(s, HAK_MEMBERS({"group", hak_class_group(row.block_size)}, ROW(slabs), ROW(slab_bytes), ROW(handed_out),
+                                  ROW(live), ROW(cached), ROW(depots), ROW(free), ROW(never_allocated), ROW(rest),
+                                  ROW(requests), ROW(requested),
+                                  {"estimated_requested", estimated ? asked_for : HAK_UNKNOWN},
+                                  {"estimated_rounding", estimated ? row.live - asked_for : HAK_UNKNOWN},
+                                  COUNTED(hits), COUNTED(misses), COUNTED(refills), COUNTED(flushes)));
   hak_sink_close(s, '}');
 }
 
@@ -87,8 +76,8 @@ static void classes(hak_sink *s, const hak_figures *f) {
   hak_sink_close(s, ']');
   hak_sink_open(s, "estimate", '{');
   hak_sink_string(s, "kind", "estimated");
-  write_members(s, HAK_MEMBERS({"requested", t->estimated_requested}, {"rounding", t->estimated_rounding},
-                               {"unknown", t->slab_live - t->estimated_requested - t->estimated_rounding}));
+  hak_sink_members(s, HAK_MEMBERS({"requested", t->estimated_requested}, {"rounding", t->estimated_rounding},
+                                  {"unknown", t->slab_live - t->estimated_requested - t->estimated_rounding}));
   hak_sink_close(s, '}');
 }
 
@@ -99,9 +88,9 @@ static void regions(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
     bool mapped = i < HAK_FIGURES_REGIONS;
     /* As of the snapshot, where there is a map; it only grows. */
     size_t limit = mapped ? (r->first_span + f->walked_spans[i]) << HAK_SPAN_SHIFT : hak_load_acquire(&r->limit);
-    write_object(s, NULL, HAK_MEMBERS(HAK_FIELD(r, base), {"limit", limit}, {"reserved", r->reserved_bytes},
-                                      HAK_FIELD(r, first_span), {"spans", mapped ? f->mapped_spans[i] : 0},
-                                      {"map_offset", map_offset}));
+    hak_sink_object(s, NULL, HAK_MEMBERS(HAK_FIELD(r, base), {"limit", limit}, {"reserved", r->reserved_bytes},
+                                         HAK_FIELD(r, first_span), {"spans", mapped ? f->mapped_spans[i] : 0},
+                                         {"map_offset", map_offset}));
     if (mapped) map_offset += f->mapped_spans[i];
   }
   hak_sink_close(s, ']');
@@ -118,7 +107,7 @@ static void huge_blocks(hak_sink *s) {
       continue;
     }
     hak_sink_open(s, NULL, '{');
-    write_members(s, HAK_MEMBERS({"address", address}, {"bytes", bytes}));
+    hak_sink_members(s, HAK_MEMBERS({"address", address}, {"bytes", bytes}));
     hak_sink_bool(s, "kept", kept);
     hak_sink_close(s, '}');
   }
@@ -127,9 +116,10 @@ static void huge_blocks(hak_sink *s) {
 }
 
 static void own(hak_sink *s, const char *kind, uintptr_t address, size_t bytes) {
+  if (bytes == 0) return;
   hak_sink_open(s, NULL, '{');
   hak_sink_string(s, "kind", kind);
-  write_members(s, HAK_MEMBERS({"address", address}, {"bytes", bytes}));
+  hak_sink_members(s, HAK_MEMBERS({"address", address}, {"bytes", bytes}));
   hak_sink_close(s, '}');
 }
 
@@ -142,36 +132,33 @@ static void own_memory(hak_sink *s) {
   size_t bytes;
   hak_sink_open(s, "own_memory", '[');
   for (size_t i = 0; i < OWN_LISTED && hak_meta_mapping(i, &address, &bytes); i++) own(s, "metadata", address, bytes);
-  if (huge.table_bytes != 0) own(s, "huge table", (uintptr_t)huge.table, huge.table_bytes);
-  if (sampled.table_bytes != 0) own(s, "sampled slots' table", (uintptr_t)sampled.table, sampled.table_bytes);
+  own(s, "huge table", (uintptr_t)huge.table, huge.table_bytes);
+  own(s, "sampled slots' table", (uintptr_t)sampled.table, sampled.table_bytes);
   for (size_t i = 0; hak_profile_mapping(i, &address, &bytes); i++) own(s, "profile", address, bytes);
   hak_sink_close(s, ']');
-  if (!hak_sample_on()) {
+  if (hak_sample_on())
+    hak_sink_object(s, "sampled_slots", HAK_MEMBERS({"address", hak_load_relaxed(&hak_sample_base)}, {"bytes", hak_load_relaxed(&hak_sample_bytes)}));
+  else
     hak_sink_member(s, "sampled_slots", HAK_UNKNOWN);
-    return;
-  }
-  write_object(s, "sampled_slots", HAK_MEMBERS({"address", hak_load_relaxed(&hak_sample_base)},
-                                               {"bytes", hak_load_relaxed(&hak_sample_bytes)}));
 }
 
 static void budget(hak_sink *s) {
   hak_budget_figures b;
   hak_budget_state(&b);
   hak_sink_open(s, "budget", '{');
-  write_members(s, HAK_MEMBERS(HAK_FIELD(&b, target), HAK_FIELD(&b, limit), HAK_FIELD(&b, used), HAK_FIELD(&b, resident),
-                               HAK_FIELD(&b, level), HAK_FIELD(&b, pressure)));
+  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(&b, target), HAK_FIELD(&b, limit), HAK_FIELD(&b, used), HAK_FIELD(&b, resident),
+                                  HAK_FIELD(&b, level), HAK_FIELD(&b, pressure)));
   hak_sink_open(s, "entered", '[');
   for (unsigned i = 0; i < HAK_BUDGET_LEVELS; i++) hak_sink_member(s, NULL, b.entered[i]);
   hak_sink_close(s, ']');
-  write_members(s, HAK_MEMBERS(HAK_FIELD(&b, refused), HAK_FIELD(&b, callbacks)));
+  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(&b, refused), HAK_FIELD(&b, callbacks)));
   hak_sink_close(s, '}');
 }
 
 void hak_render_json(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
   hak_sink_open(s, NULL, '{');
   hak_sink_string(s, "hakmem", HAKMEM_VERSION_STRING);
-  write_members(s, HAK_MEMBERS({"stats_version", HAK_JSON_VERSION}, {"pid", (uint64_t)hak_os_pid()},
-                               {"monotonic_ms", f->stats.time_ms}));
+  hak_sink_members(s, HAK_MEMBERS({"stats_version", HAK_JSON_VERSION}, {"pid", (uint64_t)hak_os_pid()}, {"monotonic_ms", f->stats.time_ms}));
   settings(s, &f->stats);
   totals(s, &f->stats);
   classes(s, f);

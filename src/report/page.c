@@ -114,11 +114,6 @@ static void write_snapshot(void) {
   if (hak_sink_finish(&sink) == 0) publish(json_offset, (uint64_t)(sink.at - json), map_offset);
 }
 
-static bool take_turn(void) {
-  uint32_t expected = 0;
-  return hak_cas_acquire(&busy, &expected, 1);
-}
-
 void hak_stats_page_start(void) {
   if (hak_config.stats_page == 0 || on) return;
   if (!make(NULL)) {
@@ -142,7 +137,7 @@ static bool is_due(uint64_t now_ms) {
 
 void hak_stats_page_refresh(uint64_t now_ms) {
   /* Acquire pairs with make(). */
-  if (HAK_LIKELY(!hak_load_acquire(&on)) || !is_due(now_ms) || !take_turn()) return;
+  if (HAK_LIKELY(!hak_load_acquire(&on)) || !is_due(now_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
   bool own = hak_load_relaxed(&on) && is_due(now_ms);
   /* _Fork runs no handlers. */
   if (own && (uint32_t)hak_os_pid() != hak_load_relaxed(&owner_pid)) own = make_own();

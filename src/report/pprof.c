@@ -1,16 +1,16 @@
 /* Fields have the numbers of the public description of the format (github.com/google/pprof, proto/profile.proto). A message is a list of fields
  * in any order, and a list's elements may stand apart: each string, mapping and location is written when it is first met, and then has
  * its number. */
-#include "report/pprof.h"
-
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "hakmem/hakmem.h"
 #include "os/mappings.h"
 #include "os/os.h"
-#include "profile/labels.h"
 #include "profile/profile.h"
+#include "report/heap_profile.h"
 
 #define MAPPINGS_MOST 4096
 #define PATH_BYTES 4096
@@ -122,7 +122,7 @@ static bool values_of(const writer *w, const hak_profile_stack *stack, message *
   bool any = false;
   if (w->what & HAKMEM_PROFILE_LIVE) all[count++] = stack->live.count, all[count++] = stack->live.bytes;
   if (w->what & HAKMEM_PROFILE_TOTAL) all[count++] = stack->total.count, all[count++] = stack->total.bytes;
-  if (w->what & HAKMEM_PROFILE_PEAK) all[count++] = stack->peak_count, all[count++] = stack->peak_bytes;
+  if (w->what & HAKMEM_PROFILE_PEAK) all[count++] = stack->peak.count, all[count++] = stack->peak.bytes;
   if (w->what & HAKMEM_PROFILE_PINNED) all[count++] = stack->pinned_bytes;
   for (unsigned i = 0; (w->what & HAKMEM_PROFILE_LIFETIMES) != 0 && i < HAK_PROFILE_LIFETIMES; i++) all[count++] = stack->freed[i];
   for (unsigned i = 0; i < count; i++) {
@@ -244,25 +244,11 @@ static void write_sample(writer *w, const hak_profile_stack *stack) {
   write_message(w->sink, PROFILE_SAMPLE, &sample);
 }
 
-void hak_pprof_since(hak_sink *s) {
+void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]) {
   const hak_profile_state *h = &hak_profile;
-  hak_sink_text(s, "of what was allocated since ");
-  hak_sink_number(s, h->start_unix_ms);
-  if (!h->sampling) {
-    hak_sink_text(s, " and until ");
-    hak_sink_number(s, h->stop_unix_ms);
-  }
-  hak_sink_text(s, " (ms, Unix time)");
-}
-
-static uint64_t write_since(writer *w) {
-  char text[160];
-  hak_sink memory;
-  hak_sink_to_memory(&memory, text, sizeof text - 1);
-  hak_sink_text(&memory, "hakmem: ");
-  hak_pprof_since(&memory);
-  *memory.at = '\0';
-  return write_string(w, text);
+  char until[40] = "";
+  if (!h->sampling) snprintf(until, sizeof until, " and until %" PRIu64, h->stop_unix_ms);
+  snprintf(text, HAK_SINCE_BYTES, "%sof what was allocated since %" PRIu64 "%s (ms, Unix time)", prefix, h->start_unix_ms, until);
 }
 
 /* pprof cuts a stack at the outermost function of such a name. Where the library is linked into the program its frames cannot be told by
@@ -279,7 +265,9 @@ static void write_head(writer *w) {
   uint64_t space = write_string(w, "space");
   write_value_type(w, PROFILE_PERIOD_TYPE, space, "bytes");
   write_number(w->sink, PROFILE_PERIOD, h->distance);
-  write_number(w->sink, PROFILE_COMMENT, write_since(w));
+  char since[HAK_SINCE_BYTES];
+  hak_pprof_since("hakmem: ", since);
+  write_number(w->sink, PROFILE_COMMENT, write_string(w, since));
 }
 
 static size_t frames_locked(void) {

@@ -4,7 +4,6 @@
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "report/figures.def"
-#include "report/heaps.h"
 
 /* An empty label: no line. */
 static void line(hak_sink *s, const char *label, uint64_t bytes) {
@@ -59,7 +58,7 @@ static void class_line(hak_sink *s, unsigned c, const hak_class_row *row) {
   hak_sink_text(s, "\n");
 }
 
-void hak_render_text(hak_sink *s, const hak_figures *f) {
+static void render_text(hak_sink *s, const hak_figures *f) {
   hak_sink_text(s, "hakmem " HAKMEM_VERSION_STRING ": figures of process ");
   hak_sink_number(s, (uint64_t)hak_os_pid());
   hak_sink_text(s, ", bytes\n");
@@ -81,6 +80,6 @@ int hak_render_snapshot(hak_sink *s, bool json) {
   if (json)
     hak_render_json(s, &f, 0);
   else
-    hak_render_text(s, &f);
+    render_text(s, &f);
   return hak_sink_finish(s);
 }

@@ -68,14 +68,8 @@ void hak_report_cache_csv(void) {
   }
 }
 
-void hak_report_serve_signal(void) {
-  uint32_t one = 1;
-  bool mine = hak_load_relaxed(&hak_report_signal_pending) != 0 && hak_cas_acquire(&hak_report_signal_pending, &one, 0);
-  if (mine) print_stats();
-}
-
 void hak_report_tick(uint64_t now_ms) {
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_report_signal_pending) != 0)) hak_report_serve_signal();
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_report_signal_pending) != 0) && hak_exchange_acquire(&hak_report_signal_pending, 0) != 0) print_stats();
   hak_stats_page_refresh(now_ms);
 }
 

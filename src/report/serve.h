@@ -16,8 +16,6 @@ void hak_report_tick(uint64_t now_ms);
 
 /* 1 from the signal until somebody prints: the next thread that comes by, or the helper thread. */
 extern uint32_t hak_report_signal_pending;
-/* Prints if the signal has come. Any thread, no lock held. */
-void hak_report_serve_signal(void);
 
 /* All figures to stderr. For callers with 7 KiB of stack. */
 void hak_report_figures(bool json);

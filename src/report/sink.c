@@ -1,6 +1,8 @@
 #include "report/sink.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "os/os.h"
@@ -82,6 +84,16 @@ void hak_sink_text(hak_sink *s, const char *text) {
   while (*text != '\0') put(s, *text++);
 }
 
+void hak_sink_print(hak_sink *s, const char *format, ...) {
+  char text[128];
+  va_list values;
+  va_start(values, format);
+  int length = vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  HAK_ASSERT(length >= 0 && (size_t)length < sizeof text);
+  hak_sink_text(s, text);
+}
+
 void hak_sink_bytes(hak_sink *s, const void *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) put(s, ((const char *)bytes)[i]);
 }
@@ -133,13 +145,6 @@ void hak_sink_bool(hak_sink *s, const char *name, bool value) {
   hak_sink_text(s, value ? "true" : "false");
 }
 
-void hak_sink_string(hak_sink *s, const char *name, const char *plain) {
-  begin(s, name);
-  put(s, '"');
-  hak_sink_text(s, plain);
-  put(s, '"');
-}
-
 unsigned hak_utf8_length(const char *text) {
   const unsigned char *c = (const unsigned char *)text;
   unsigned length = *c < 0x80 ? 1 : *c < 0xc2 ? 0 : *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : *c < 0xf5 ? 4 : 0;
@@ -150,7 +155,7 @@ unsigned hak_utf8_length(const char *text) {
   return longer || none ? 0 : length;
 }
 
-void hak_sink_escaped(hak_sink *s, const char *name, const char *text) {
+void hak_sink_string(hak_sink *s, const char *name, const char *text) {
   static const char digits[] = "0123456789abcdef";
   begin(s, name);
   put(s, '"');
@@ -169,4 +174,14 @@ void hak_sink_escaped(hak_sink *s, const char *name, const char *text) {
     text += length;
   }
   put(s, '"');
+}
+
+void hak_sink_members(hak_sink *s, const hak_member *m) {
+  for (; m->name != NULL; m++) hak_sink_member(s, m->name, m->value);
+}
+
+void hak_sink_object(hak_sink *s, const char *name, const hak_member *m) {
+  hak_sink_open(s, name, '{');
+  hak_sink_members(s, m);
+  hak_sink_close(s, '}');
 }

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "os/print.h"
+
 typedef struct hak_sink {
   int fd;           /* -1: memory */
   char *at, *end;   /* where the next byte goes, and the end of what there is */
@@ -28,6 +30,7 @@ void hak_sink_to_reservation(hak_sink *sink, char *memory, size_t bytes, size_t 
 int hak_sink_finish(hak_sink *sink);
 
 void hak_sink_text(hak_sink *sink, const char *text);
+void hak_sink_print(hak_sink *sink, const char *format, ...) HAK_PRINTF(2, 3); /* at most 127 bytes */
 void hak_sink_bytes(hak_sink *sink, const void *bytes, size_t count);
 void hak_sink_number(hak_sink *sink, uint64_t value);
 /* Right-aligned in so many columns. */
@@ -39,8 +42,17 @@ void hak_sink_open(hak_sink *sink, const char *name, char bracket);
 void hak_sink_close(hak_sink *sink, char bracket);
 void hak_sink_member(hak_sink *sink, const char *name, uint64_t value);
 void hak_sink_bool(hak_sink *sink, const char *name, bool value);
-void hak_sink_string(hak_sink *sink, const char *name, const char *plain); /* nothing in it needs an escape */
-void hak_sink_escaped(hak_sink *sink, const char *name, const char *text); /* any bytes; those that are no UTF-8 as \u0080 to \u00ff */
+void hak_sink_string(hak_sink *sink, const char *name, const char *text); /* any bytes; those that are no UTF-8 as \u0080 to \u00ff */
+
+/* Several members, which texts write too. */
+typedef struct hak_member {
+  const char *name; /* NULL: the last one */
+  uint64_t value;
+} hak_member;
+#define HAK_MEMBERS(...) (const hak_member[]){__VA_ARGS__, {NULL, 0}}
+#define HAK_FIELD(object, field) {#field, (object)->field} /* named like the field of a structure */
+void hak_sink_members(hak_sink *sink, const hak_member *members);
+void hak_sink_object(hak_sink *sink, const char *name, const hak_member *members);
 
 /* Bytes of the character of UTF-8 that the text begins with; 0: it begins with none. */
 unsigned hak_utf8_length(const char *text);

@@ -8,7 +8,6 @@
 #include "hak.h"
 extern "C" {
 #include "report/heap_profile.h"
-#include "report/pprof.h"
 }
 
 namespace {
@@ -27,14 +26,15 @@ class HeapSamples : public testing::Test {
 
   // Blocks of 16 bytes at addresses that nobody reads.
   void note(size_t first, size_t count, uint32_t owner, const char *name) {
-    for (size_t i = first; i < first + count; i++) ASSERT_TRUE(hak_profile_note_alloc_in_heap(block(i), 16, 1, owner, name));
+    for (size_t i = first; i < first + count; i++) ASSERT_TRUE(hak_profile_note_alloc(block(i), nullptr, 16, 1, owner, name));
   }
   void note_main(size_t first, size_t count) {
-    for (size_t i = first; i < first + count; i++) ASSERT_TRUE(hak_profile_note_alloc(block(i), nullptr, 16, 1));
+    for (size_t i = first; i < first + count; i++) ASSERT_TRUE(hak_profile_note_alloc(block(i), nullptr, 16, 1, 0, nullptr));
   }
   static bool note_free(size_t i) {
-    void *companion = nullptr;
-    return hak_profile_note_free(block(i), &companion);
+    hak_profile_sample aside = hak_profile_set_aside(block(i));
+    hak_profile_end(&aside);
+    return aside.block != 0;
   }
   static void *block(size_t i) { return reinterpret_cast<void *>((i + 1) * 64); }
 
@@ -166,7 +166,7 @@ TEST(Escaped, AnyBytesAreJson) {
     char memory[200];
     hak_sink sink;
     hak_sink_to_memory(&sink, memory, sizeof memory);
-    hak_sink_escaped(&sink, nullptr, one.bytes);
+    hak_sink_string(&sink, nullptr, one.bytes);
     EXPECT_EQ(std::string(memory, size_t(sink.at - memory)), std::string("\"") + one.written + "\"");
   }
 }

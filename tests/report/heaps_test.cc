@@ -15,7 +15,6 @@ extern "C" {
 #include "hakmem/stats.h"
 #include "heap/heap.h"
 #include "report/figures.h"
-#include "report/heaps.h"
 #include "report/render.h"
 }
 
