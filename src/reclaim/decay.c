@@ -121,11 +121,11 @@ void hak_decay_wake_helper(void) {
 }
 
 bool hak_decay_waits(void) {
-  return hak_decay_step_due() || dirty_now() > hak_max_size(hak_decay_worth_spans, reserved_now()) || hak_load_relaxed(&hak_kept_bytes) != 0;
+  return hak_decay_step_due() || dirty_now() > hak_max_size(hak_decay_worth_spans, reserved_now()) || hak_kept_bytes() != 0;
 }
 
 size_t hak_decay_idle_bytes(void) {
-  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_bytes);
+  return hak_load_relaxed(&hak_depot_bytes) + hak_kept_bytes();
 }
 
 void hak_decay_stay_awake(void) {
@@ -139,7 +139,7 @@ bool hak_decay_has_work(void) {
   bool work = hak_span_pool.dirty_spans > reserved_now();
   hak_lock_drop(&hak_span_pool.lock);
   hak_lock_take(&hak_huge_lock);
-  work |= hak_load_relaxed(&hak_kept_bytes) > 0;
+  work |= hak_kept_bytes() > 0;
   hak_lock_drop(&hak_huge_lock);
   return work;
 }
@@ -437,7 +437,7 @@ static bool rests_after_refaults(void) {
 
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
-  if (hak_load_relaxed(&hak_kept_bytes) != 0) hak_store_relaxed(&hak_decay_kept_due, true);
+  if (hak_kept_bytes() != 0) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;
