@@ -451,43 +451,6 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
   }
 }
 
-TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
-  bool zeroed, due = false;
-  hak_config.rss_target = 100 * MIB;
-  give(take(1));
-  files.set_resident(95 * MIB);
-  hak_budget_look(now_ms += 250);
-  char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE, 1, false, &zeroed));
-  ASSERT_NE(p, nullptr);
-  auto calls = [&](size_t size) {
-    size_t before = fake_os::count(fake_os::ADVISE);
-    hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), size);
-    return fake_os::count(fake_os::ADVISE) - before;
-  };
-  EXPECT_EQ(calls(30000), 1u);
-  EXPECT_EQ(calls(30000), 0u);
-  EXPECT_EQ(calls(40000), 0u) << "less of it is gone now";
-  EXPECT_EQ(calls(30000), 1u);
-  EXPECT_EQ(calls(HAK_SPAN_SIZE), 0u);
-  EXPECT_EQ(calls(HAK_SPAN_SIZE - HAK_SPAN_SIZE / 2), 1u) << "the whole run was in use";
-  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_extent_give(hak_region_find(p), p, &due);
-}
-
-// A cached extent may serve a request that needs fewer spans.
-TEST_F(Budget, TheTailOfALargerExtentIsAllThatTheRequestDoesNotReach) {
-  bool zeroed, due = false;
-  char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, false, &zeroed));
-  ASSERT_NE(p, nullptr);
-  size_t before = fake_os::count(fake_os::ADVISE);
-  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1);
-  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1) << "it has gone";
-  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-  hak_extent_give(hak_region_find(p), p, &due);
-}
-
 // Under mlockall, for example: asking at every free would cost a system call each.
 TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
   keep_much();
