@@ -6,7 +6,6 @@
 /* A block may have huge pages that is so many times what is proved; so many times what is sparse counts against it; and one on trust is at most such a
  * part of the memory there is. */
 #define TIMES 4
-#define PROVED_MOST ((int64_t)(64 * HAK_GIB))
 #define SAMPLES 16
 #define EMPTY_MOST (SAMPLES / 8) /* of the samples: a dense block has pages that hold zeros */
 
@@ -34,9 +33,10 @@ static bool is_dense(const void *p, size_t bytes) {
   return empty <= EMPTY_MOST;
 }
 
+/* No more is proved, or disproved, than was held at once. */
 static void count(int64_t more) {
-  int64_t sum = hak_load_relaxed(&proved) + more;
-  hak_store_relaxed(&proved, sum > PROVED_MOST ? PROVED_MOST : sum < -PROVED_MOST ? -PROVED_MOST : sum);
+  int64_t sum = hak_load_relaxed(&proved) + more, most = (int64_t)hak_load_relaxed(&hak_budget_held_peak);
+  hak_store_relaxed(&proved, sum > most ? most : sum < -most ? -most : sum);
 }
 
 /* It may not be filled yet, or be gone: that tells nothing. */

@@ -5,18 +5,14 @@
 #include "large/dense.h"
 #include "pool/budget.h"
 
-/* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
- * the target was far it may be more than have, which keeps them until the extent is free. */
-void hak_extent_drop_tail(hak_span *s, size_t size) {
-  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
-  HAK_ASSERT(used <= bytes);
-  size_t pages = (bytes - used) / hak_os_page_size();
-  bool gone = pages <= s->scan_state;
-  s->scan_state = (uint16_t)pages;
-  if (gone) return;
+/* Gives the pages of a dirty extent for `size` bytes back that such a block does not reach: they hold memory for nothing. */
+static void drop_tail(hak_span *s, size_t size) {
+  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = ((size_t)s->span_count << HAK_SPAN_SHIFT) - used;
+  HAK_ASSERT(used <= (size_t)s->span_count << HAK_SPAN_SHIFT);
+  if (bytes == 0) return;
   char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
-  if (hak_budget_of_group()) hak_os_split_huge(tail, bytes - used);
-  if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);
+  if (hak_budget_of_group()) hak_os_split_huge(tail, bytes);
+  if (hak_os_decommit_piece(tail, bytes)) hak_budget_note_purged(bytes);
 }
 
 bool hak_extent_zero(void *p, size_t size) {
@@ -51,10 +47,9 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool dense = hak_dense_grants(size, zeros);
   hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
   if (s == NULL) return NULL;
-  s->scan_state = 0;
   s->start += draw_colour(s, size, align);
   if (*zeroed) hak_dense_note((void *)s->start, size, dense);
-  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail(s, size);
+  if (!*zeroed && hak_budget_full_now()) drop_tail(s, size);
   note_request(s, size);
   return (void *)s->start;
 }
@@ -85,8 +80,6 @@ bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);
   else if (wanted < have)
     done = hak_pool_give(s, wanted, HAK_EXTENT_TAG, purge_due);
-  if (!done) return false;
-  s->scan_state = 0;
-  note_request(s, size);
-  return true;
+  if (done) note_request(s, size);
+  return done;
 }

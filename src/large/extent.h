@@ -37,9 +37,6 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 hak_verdict hak_extent_claim(hak_region *region, void *p);
 /* The second half: gives it to the pool. */
 void hak_extent_give(hak_region *region, void *p, bool *purge_due);
-/* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for
- * nothing. */
-void hak_extent_drop_tail(hak_span *span, size_t size);
 /* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed that counts. */
 bool hak_extent_zero(void *p, size_t size);
 size_t hak_extent_size(const hak_region *region, const void *p);

@@ -1,28 +1,26 @@
 #include "large/guard_pages.h"
 
 #include "region/region.h"
-#include "region/size_class.h"
 
-static size_t mapped_bytes(size_t bytes) { return bytes + 2 * HAK_GUARD_PAGES_BYTES; }
+static size_t mapped_bytes(size_t bytes) { return bytes + 2 * HAK_SPAN_SIZE; }
 
 bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address) {
-  return (uintptr_t)address - ((uintptr_t)p - HAK_GUARD_PAGES_BYTES) < mapped_bytes(bytes);
+  return (uintptr_t)address - ((uintptr_t)p - HAK_SPAN_SIZE) < mapped_bytes(bytes);
 }
 
-bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_GUARD_PAGES_BYTES, mapped_bytes(bytes)); }
+bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_SPAN_SIZE, mapped_bytes(bytes)); }
 
-/* Blocks follow each other from an address on that was drawn at random, each with as much room behind it as it takes: there it may grow.
- * Only hints: two threads may use one, and the kernel puts the second block elsewhere. */
-#define ZONE_BYTES (1024 * HAK_GIB)
+/* In a zone, as large as a region may be, blocks follow each other from an address on that was drawn at random, each with as much room behind
+ * it as it takes: there it may grow. Only hints: two threads may use one, and the kernel puts the second block elsewhere. */
 static uintptr_t zone; /* relaxed; 0: none yet */
-static size_t zone_used = ZONE_BYTES;
+static size_t zone_used = HAK_REGION_BYTES_MOST;
 
 static uintptr_t place_for(size_t all, size_t align, size_t room) {
-  size_t step = hak_align_up(all + room, hak_max_size(align, HAK_GUARD_PAGES_BYTES));
-  if (step > ZONE_BYTES) return 0;
+  size_t step = hak_align_up(all + room, hak_max_size(align, HAK_SPAN_SIZE));
+  if (step > HAK_REGION_BYTES_MOST) return 0;
   size_t used = hak_load_relaxed(&zone_used);
-  if (used > ZONE_BYTES - step) {
-    hak_store_relaxed(&zone, hak_os_random_place(HAK_HUGE_PAGE, ZONE_BYTES));
+  if (used > HAK_REGION_BYTES_MOST - step) {
+    hak_store_relaxed(&zone, hak_os_random_place(HAK_HUGE_PAGE, HAK_REGION_BYTES_MOST));
     used = 0;
   }
   hak_store_relaxed(&zone_used, used + step);
@@ -41,8 +39,8 @@ static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   HAK_ASSERT(hak_is_pow2(align) && bytes % hak_os_page_size() == 0);
   static hak_os_refusal refused; /* mappings for guard pages */
-  size_t before = hak_max_size(HAK_GUARD_PAGES_BYTES, align), all;
-  if (__builtin_add_overflow(before + HAK_GUARD_PAGES_BYTES, bytes, &all)) return NULL;
+  size_t before = hak_max_size(HAK_SPAN_SIZE, align), all;
+  if (__builtin_add_overflow(before + HAK_SPAN_SIZE, bytes, &all)) return NULL;
   align = hak_max_size(align, hak_os_page_size());
   wanted = wanted && !hak_os_refused_lately(&refused);
   char *start = wanted ? map_part(all, align, before, bytes) : NULL;
@@ -51,7 +49,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
   }
-  if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap_own(start, before - HAK_GUARD_PAGES_BYTES);
+  if (before > HAK_SPAN_SIZE) hak_os_unmap_own(start, before - HAK_SPAN_SIZE);
   return start + before;
 }
 
@@ -60,7 +58,7 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
   char *start = p;
   size_t change = bytes > old_bytes ? bytes - old_bytes : old_bytes - bytes;
   if (bytes > old_bytes) {
-    char *end = start + old_bytes + HAK_GUARD_PAGES_BYTES;
+    char *end = start + old_bytes + HAK_SPAN_SIZE;
     bool taken;
     if (!hak_os_extend(end, change, &taken)) return false;
     if (hak_os_commit(start + old_bytes, change)) return true;
@@ -68,6 +66,6 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
     return false;
   }
   if (!hak_os_seal(start + bytes, change)) return false;
-  hak_os_unmap(start + bytes + HAK_GUARD_PAGES_BYTES, change); /* else the addresses are lost */
+  hak_os_unmap(start + bytes + HAK_SPAN_SIZE, change); /* else the addresses are lost */
   return true;
 }

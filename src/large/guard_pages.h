@@ -1,13 +1,10 @@
-/* Hardened build: the mapping of a huge block lies between two inaccessible pieces. Blocks are whole pages. */
+/* Hardened build: the mapping of a huge block lies between two inaccessible pieces of a span's size. Blocks are whole pages. */
 #ifndef HAK_LARGE_GUARD_PAGES_H
 #define HAK_LARGE_GUARD_PAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* On each side of a block. */
-#define HAK_GUARD_PAGES_BYTES ((size_t)64 << 10)
 
 /* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left for them, the
  * pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */

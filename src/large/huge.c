@@ -11,14 +11,14 @@
 
 typedef struct entry {
   void *p; /* NULL: empty; GONE: was used, keep probing */
-  size_t bytes;
+  size_t bytes; /* 0 where there is no block */
   uint32_t owner;
 } entry;
 #define GONE ((void *)1)
 
 static entry *table;
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
-static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. The count is read by any thread, relaxed */
+static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. Both counts are read by any thread, relaxed */
 
 static size_t slot_of(const void *p, size_t capacity) {
   return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
@@ -40,14 +40,18 @@ static void count_owned(size_t bytes, bool more) {
   owned_bytes += more ? bytes : -bytes;
 }
 
-static void insert_locked(void *p, size_t bytes, uint32_t owner) {
+static void place_locked(entry e) {
   hak_assert_held(&hak_huge_lock);
-  HAK_ASSERT(table_used < table_capacity && bytes > 0);
-  size_t i = slot_of(p, table_capacity);
-  while (table[i].p != NULL && table[i].p != GONE) i = (i + 1) & (table_capacity - 1);
+  HAK_ASSERT(table_used < table_capacity && e.bytes > 0);
+  size_t i = slot_of(e.p, table_capacity);
+  while (table[i].bytes > 0) i = (i + 1) & (table_capacity - 1);
   if (table[i].p == NULL) table_used++;
-  table[i] = (entry){p, bytes, owner};
-  live_count++;
+  table[i] = e;
+}
+
+static void insert_locked(void *p, size_t bytes, uint32_t owner) {
+  place_locked((entry){p, bytes, owner});
+  hak_add_single(&live_count, 1);
   live_bytes += bytes;
   if (owner != 0) count_owned(bytes, true);
 }
@@ -60,23 +64,16 @@ static size_t remove_locked(const void *p, uint32_t *owner) {
   *owner = e->owner;
   HAK_ASSERT(live_count > 0 && live_bytes >= bytes);
   *e = (entry){.p = GONE};
-  live_count--;
+  hak_sub_single(&live_count, 1);
   live_bytes -= bytes;
   if (*owner != 0) count_owned(bytes, false);
   return bytes;
 }
 
-static bool guard_pages_wanted(void) {
-  hak_lock_take(&hak_huge_lock);
-  bool wanted = live_count < HAK_OS_MAPPINGS_PART; /* two mappings a block */
-  hak_lock_drop(&hak_huge_lock);
-  return wanted;
-}
-
-/* New memory, if the limit admits it. */
+/* New memory, if the limit admits it. Guard pages are two mappings a block. */
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
-  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align, guard_pages_wanted()) : hak_os_map(bytes, align);
+  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align, hak_load_relaxed(&live_count) < HAK_OS_MAPPINGS_PART) : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
   if (p == NULL)
     hak_os_count(&hak_os_stats.huge_fail);
@@ -110,14 +107,9 @@ static bool insert(void *p, size_t bytes, uint32_t owner) {
       table = fresh;
       table_capacity = capacity;
       table_used = 0;
-      size_t count = live_count, total = live_bytes, owned = owned_count, owned_total = owned_bytes;
       for (size_t i = 0; i < old_capacity; i++) {
-        if (old[i].p != NULL && old[i].p != GONE) insert_locked(old[i].p, old[i].bytes, old[i].owner);
+        if (old[i].bytes > 0) place_locked(old[i]);
       }
-      live_count = count;
-      live_bytes = total;
-      hak_store_relaxed(&owned_count, owned);
-      owned_bytes = owned_total;
       table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
     }
     hak_lock_drop(&hak_huge_lock);
@@ -211,7 +203,7 @@ static const entry *around_locked(const void *p) {
   hak_assert_held(&hak_huge_lock);
   for (size_t i = 0; i < table_capacity; i++) {
     const entry *e = &table[i];
-    if (e->p != NULL && e->p != GONE && (uintptr_t)p - (uintptr_t)e->p < e->bytes) return e;
+    if ((uintptr_t)p - (uintptr_t)e->p < e->bytes) return e;
   }
   return NULL;
 }
@@ -226,11 +218,10 @@ uint32_t hak_huge_owner_around(const void *p) {
 
 hak_verdict hak_huge_verdict(const void *p) {
   hak_verdict verdict = HAK_VERDICT_OK;
-  size_t bytes;
   hak_lock_take(&hak_huge_lock);
   if (around_locked(p) != NULL)
     verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (hak_kept_contains(p) || (HAK_HARD(GUARDS) && hak_mapping_quarantined(p, &bytes) != NULL))
+  else if (hak_freed_around(HAK_HARD(GUARDS) ? &hak_quarantined : &hak_kept, p) != NULL)
     verdict = HAK_VERDICT_FREE_MEMORY;
   hak_lock_drop(&hak_huge_lock);
   return verdict;
@@ -241,13 +232,13 @@ bool hak_huge_contains(const void *p) { return hak_huge_verdict(p) == HAK_VERDIC
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;
   hak_lock_take(&hak_huge_lock);
-  place->block = hak_mapping_quarantined(p, &place->bytes);
-  place->quarantined = place->block != NULL;
+  const hak_freed *freed = hak_freed_around(&hak_quarantined, p);
+  *place = freed == NULL ? (hak_huge_place){0} : (hak_huge_place){freed->p, freed->bytes, true};
   /* At last the room where one may grow, which others may have taken. */
   for (size_t n = 0; n < 2 * table_capacity && place->block == NULL; n++) {
     const entry *e = &table[n % table_capacity];
     size_t room = n < table_capacity ? 0 : e->bytes;
-    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes + room, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+    if (e->bytes > 0 && hak_guard_pages_reach(e->p, e->bytes + room, p)) *place = (hak_huge_place){e->p, e->bytes, false};
   }
   hak_lock_drop(&hak_huge_lock);
   return place->block != NULL;
@@ -296,19 +287,17 @@ void *hak_huge_resize(void *p, size_t size, bool may_move) {
 }
 
 void hak_huge_read(hak_huge_figures *figures) {
-  *figures = (hak_huge_figures){0};
-  hak_kept_range r;
   hak_lock_take(&hak_huge_lock);
-  figures->live_count = live_count;
-  figures->live_bytes = live_bytes;
-  figures->owned_count = owned_count;
-  figures->owned_bytes = owned_bytes;
-  for (size_t i = 0; hak_kept_at(i, &r); i++) {
-    figures->kept_count++;
-    figures->kept_bytes += r.bytes;
-  }
-  figures->table = table;
-  figures->table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size());
+  *figures = (hak_huge_figures){
+      .live_count = live_count,
+      .live_bytes = live_bytes,
+      .kept_count = hak_kept.count,
+      .kept_bytes = hak_kept.bytes,
+      .owned_count = owned_count,
+      .owned_bytes = owned_bytes,
+      .table = table,
+      .table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size()),
+  };
   hak_lock_drop(&hak_huge_lock);
 }
 
@@ -318,7 +307,7 @@ const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place
   size_t end = hak_min_size(*place + HAK_LOCK_STEPS, table_capacity);
   for (size_t i = *place; i < end && found == NULL; i++) {
     const entry *e = &table[i];
-    if (e->p == NULL || e->p == GONE || e->owner != 0 || !is(e->p, e->bytes)) continue;
+    if (e->bytes == 0 || e->owner != 0 || !is(e->p, e->bytes)) continue;
     found = e->p;
     *bytes = e->bytes;
   }
@@ -333,15 +322,14 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
     hak_lock_take(&hak_huge_lock);
     for (size_t n = 0; n < HAK_LOCK_STEPS && !found && !end; n++, ++*place) {
       entry e = {.p = NULL};
-      hak_kept_range r;
-      *is_kept = *place < HAK_KEPT_MAX;
-      if (*is_kept)
-        e = hak_kept_at(*place, &r) ? (entry){r.p, r.bytes, 0} : e;
-      else if (*place - HAK_KEPT_MAX < table_capacity)
-        e = table[*place - HAK_KEPT_MAX];
+      *is_kept = *place < HAK_FREED_MAX;
+      if (*is_kept && *place < hak_kept.count)
+        e = (entry){hak_kept.all[*place].p, hak_kept.all[*place].bytes, 0};
+      else if (!*is_kept && *place - HAK_FREED_MAX < table_capacity)
+        e = table[*place - HAK_FREED_MAX];
       else
-        end = true;
-      found = e.p != NULL && e.p != GONE;
+        end = !*is_kept;
+      found = e.bytes > 0;
       *address = (uintptr_t)e.p;
       *bytes = e.bytes;
     }

@@ -6,7 +6,7 @@
 
 void *hak_large_reuse(size_t size, size_t align) {
   HAK_ASSERT(hak_is_pow2(align));
-  hak_kept_range r = hak_kept_take(size, align);
+  hak_freed r = hak_kept_take(size, align);
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
   return hak_huge_adopt(r.p, r.bytes);

@@ -22,22 +22,29 @@ static unsigned region_count; /* release after an entry is complete; acquire in 
 static size_t max_reservation;
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
-#define LADDER_TOP ((size_t)1 << 40)
 #define LADDER_BOTTOM ((size_t)16 << 20)
 /* Of a rung above this only so much is reserved at first, and more in place when it is used up: emulators and tools keep
  * notes for each page that is reserved. A rung too; it holds the tables of the largest one. */
 #define FIRST_RESERVED ((size_t)(HAK_HARD(CHECKED_FREE) ? 256 : 16) << 30)
-#define EXTENSION_LEAST HAK_GIB
 /* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit at a time. */
 #define LIMITED_PART 16
 #define LIMITED_LEAST (TABLES_STEP_SPANS * HAK_SPAN_SIZE)
 
-#define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
+/* Tables become accessible by a page of spans' metadata: 4 MiB of spans, what a small program ever needs. */
+#define TABLES_STEP_SPANS (4 * HAK_KIB / sizeof(hak_span))
 
-#define TABLES 5 /* each begins on a page of its own */
-#define HELD_BYTES (HAK_SPAN_SIZE / HAK_GRANULE) /* of one span */
-/* The tables take less than this part of a region. */
-#define TABLES_PART (HAK_HARD(CHECKED_FREE) ? 8 : 64)
+/* The tables, in the order in which they lie; each begins on a page of its own. */
+static const struct {
+  size_t field; /* of hak_region: where the table is */
+  size_t element_bytes, spans_each;
+} tables[] = {
+    {offsetof(hak_region, map), sizeof(uint8_t), 1},
+    {offsetof(hak_region, chunks), sizeof(hak_chunk), HAK_CHUNK_SPANS},
+    {offsetof(hak_region, spans), sizeof(hak_span), 1},
+    {offsetof(hak_region, bitmaps), HAK_BITMAP_WORDS * sizeof(uint64_t), 1},
+    {offsetof(hak_region, held), HAK_SPAN_SIZE / HAK_GRANULE, 1},
+};
+#define TABLES (sizeof tables / sizeof *tables - !HAK_HARD(CHECKED_FREE))
 
 hak_region *hak_region_at(unsigned index) {
   HAK_ASSERT(index < HAK_MAX_REGIONS);
@@ -46,27 +53,30 @@ hak_region *hak_region_at(unsigned index) {
 
 unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
 
+/* Where the next table begins if this one, for so many spans, is at `at`. */
+static uintptr_t behind(unsigned table, uintptr_t at, size_t spans) {
+  size_t each = tables[table].spans_each;
+  return hak_align_up(at + (spans + each - 1) / each * tables[table].element_bytes, hak_os_page_size());
+}
+
+static size_t first_span_of(size_t spans) {
+  uintptr_t end = 0;
+  for (unsigned t = 0; t < TABLES; t++) end = behind(t, end, spans);
+  return (end + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
+}
+
 /* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the region
  * may grow to, of which `reserved` are there. */
 static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved) {
   HAK_ASSERT(base % HAK_SPAN_SIZE == 0 && bytes % HAK_SPAN_SIZE == 0 && reserved <= bytes);
-  size_t page = hak_os_page_size();
-  size_t spans = bytes >> HAK_SPAN_SHIFT;
-  size_t chunks = (spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+  size_t spans = bytes >> HAK_SPAN_SHIFT, first = first_span_of(spans);
+  if (first + TABLES_STEP_SPANS > reserved >> HAK_SPAN_SHIFT) return false;
   uintptr_t at = base;
-  r->map = (uint8_t *)at;
-  at = hak_align_up(at + spans * sizeof *r->map, page);
-  r->chunks = (hak_chunk *)at;
-  at = hak_align_up(at + chunks * sizeof *r->chunks, page);
-  r->spans = (hak_span *)at;
-  at = hak_align_up(at + spans * sizeof *r->spans, page);
-  r->bitmaps = (uint64_t *)at;
-  at = hak_align_up(at + spans * HAK_BITMAP_WORDS * sizeof *r->bitmaps, page);
-  r->held = (uint8_t *)at;
-  if (HAK_HARD(CHECKED_FREE)) at = hak_align_up(at + spans * HELD_BYTES, page);
-  r->tables_end = HAK_HARD(CHECKED_FREE) ? at : (uintptr_t)r->held;
-  size_t first = (at - base + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
-  if (first + HAK_CHUNK_SPANS / 16 > reserved >> HAK_SPAN_SHIFT) return false;
+  for (unsigned t = 0; t < TABLES; t++) {
+    memcpy((char *)r + tables[t].field, &at, sizeof at);
+    at = behind(t, at, spans);
+  }
+  r->tables_end = at;
   r->base = base;
   r->span_count = spans;
   r->first_span = r->ready_spans = r->table_spans = first;
@@ -78,37 +88,28 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
 }
 
 size_t hak_region_table_bytes(size_t spans) {
-  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) + sizeof(hak_chunk) / HAK_CHUNK_SPANS +
-                         (HAK_HARD(CHECKED_FREE) ? HELD_BYTES : 0);
+  size_t of_span = 0;
+  for (unsigned t = 0; t < TABLES; t++) of_span += tables[t].element_bytes / tables[t].spans_each;
   return spans * of_span;
 }
 
-static size_t array_bytes(const void *array, size_t element_bytes, size_t from, size_t to) {
-  size_t page = hak_os_page_size();
-  return hak_align_up((uintptr_t)array + to * element_bytes, page) - hak_align_down((uintptr_t)array + from * element_bytes, page);
+static uintptr_t table_at(const hak_region *r, unsigned table) {
+  uintptr_t at = r->tables_end;
+  if (table < TABLES) memcpy(&at, (const char *)r + tables[table].field, sizeof at);
+  return at;
 }
 
-/* As commit_tables makes them accessible. */
+/* Where the pages begin that describe first_span. The map below it describes the tables themselves: always 0, but any address below limit may
+ * be looked up. */
+static uintptr_t first_page(const hak_region *r, unsigned table) {
+  size_t before = table == 0 ? 0 : r->first_span / tables[table].spans_each;
+  return hak_align_down(table_at(r, table) + before * tables[table].element_bytes, hak_os_page_size());
+}
+
 size_t hak_region_table_pages(const hak_region *r, size_t end) {
-  size_t first = r->first_span, chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-  return array_bytes(r->map, sizeof *r->map, 0, end) +
-         array_bytes(r->chunks, sizeof *r->chunks, first / HAK_CHUNK_SPANS, chunks) +
-         array_bytes(r->spans, sizeof *r->spans, first, end) +
-         array_bytes(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, first, end) +
-         (HAK_HARD(CHECKED_FREE) ? array_bytes(r->held, HELD_BYTES, first, end) : 0);
-}
-
-/* Makes array elements [from, to) accessible. `more`: those before are, and with them what shares a page. */
-static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to, bool more) {
-  size_t page = hak_os_page_size();
-  uintptr_t start = (uintptr_t)array + from * element_bytes;
-  HAK_ASSERT(from <= to);
-  uintptr_t lo = more ? hak_align_up(start, page) : hak_align_down(start, page);
-  uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
-  if (hi <= lo) return true;
-  if (!hak_os_commit((void *)lo, hi - lo)) return false;
-  hak_os_put_into_dumps((void *)lo, hi - lo);
-  return true;
+  size_t bytes = 0;
+  for (unsigned t = 0; t < TABLES; t++) bytes += behind(t, table_at(r, t), end) - first_page(r, t);
+  return bytes;
 }
 
 /* Each guard makes two mappings of one: half of them all are left to the program. Spans above 16 GiB have none then. */
@@ -121,27 +122,23 @@ static void make_guards(const hak_region *r, size_t from, size_t to) {
   }
 }
 
-static bool commit_spans(const hak_region *r, size_t from, size_t to) {
-  HAK_ASSERT(r->first_span <= from && from < to && to <= r->reserved_bytes >> HAK_SPAN_SHIFT);
-  if (!hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
-  if (HAK_HARD(GUARDS)) make_guards(r, from, to);
+/* Makes what describes spans up to `to` accessible, where that of spans below table_spans is. */
+static bool commit_table(const hak_region *r, unsigned table, size_t to) {
+  uintptr_t at = table_at(r, table), end = behind(table, at, to);
+  void *start = (void *)(r->table_spans > r->first_span ? behind(table, at, r->table_spans) : first_page(r, table));
+  size_t bytes = end - (uintptr_t)start;
+  if (bytes == 0) return true;
+  if (!hak_os_commit(start, bytes)) return false;
+  hak_os_put_into_dumps(start, bytes);
   return true;
 }
 
 static bool commit_tables(hak_region *r, size_t to) {
   size_t from = r->table_spans;
   HAK_ASSERT(from < to && to <= r->span_count);
-  bool more = from > r->first_span;
-  size_t chunk_from = more ? (from + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS : from / HAK_CHUNK_SPANS;
-  size_t chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-  /* The map below first_span describes the tables themselves: always 0, but any address below limit may be looked up. */
-  size_t map_from = more ? from : 0;
-  if (!commit_elements(r->map, sizeof *r->map, map_from, to, more) ||
-      !commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to, more) ||
-      !commit_elements(r->spans, sizeof *r->spans, from, to, more) ||
-      !commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to, more) ||
-      (HAK_HARD(CHECKED_FREE) && !commit_elements(r->held, HELD_BYTES, from, to, more)))
-    return false;
+  for (unsigned t = 0; t < TABLES; t++) {
+    if (!commit_table(r, t, to)) return false;
+  }
   /* Once for many steps; what is not accessible is a hole in a dump. */
   size_t there = hak_min_size(to, r->reserved_bytes >> HAK_SPAN_SHIFT);
   if (there > from) hak_os_put_into_dumps(hak_region_address(r, from), (there - from) << HAK_SPAN_SHIFT);
@@ -151,8 +148,12 @@ static bool commit_tables(hak_region *r, size_t to) {
 
 /* Spans [from, to), and their entries in the tables. */
 static bool commit_step(hak_region *r, size_t from, size_t to) {
+  HAK_ASSERT(r->first_span <= from && from < to && to <= r->reserved_bytes >> HAK_SPAN_SHIFT);
   size_t ahead = hak_min_size(hak_align_up(to, TABLES_STEP_SPANS), r->span_count);
-  return (to <= r->table_spans || commit_tables(r, ahead) || commit_tables(r, to)) && commit_spans(r, from, to);
+  if (to > r->table_spans && !commit_tables(r, ahead) && !commit_tables(r, to)) return false;
+  if (!hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
+  if (HAK_HARD(GUARDS)) make_guards(r, from, to);
+  return true;
 }
 
 /* Spans [from, to) of one chunk are accessible now, free and clean. */
@@ -194,20 +195,13 @@ static void extend(hak_region *r, size_t needed) {
   size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
   bool limited = limit != SIZE_MAX, taken = false;
   size_t most = limited ? hak_max_size(limited_part(limit), needed) : r->reserved_bytes;
-  size_t least = hak_min_size(limited ? needed : EXTENSION_LEAST, rest);
-  for (size_t more = hak_min_size(most, rest); more >= least && more > 0; more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
+  for (size_t more = hak_min_size(most, rest); more >= hak_min_size(needed, rest) && more > 0; more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
     if (hak_os_extend(end, more, &taken)) {
       note_extended(r, more);
       return;
     }
   }
   if (!limited || taken) r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
-}
-
-/* The spans behind `from` that a step needs are reserved then, if they can be. */
-static void extend_for(hak_region *r, size_t from, size_t spans) {
-  size_t end = hak_min_size(hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), from + spans), r->span_count) << HAK_SPAN_SHIFT;
-  if (end > r->reserved_bytes) extend(r, end - r->reserved_bytes);
 }
 
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
@@ -218,9 +212,10 @@ static size_t next_step(const hak_region *r) {
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   HAK_ASSERT(r->ready_spans <= r->span_count && r->first_span <= r->ready_spans);
-  size_t from = r->ready_spans;
-  extend_for(r, from, spans);
-  size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->reserved_bytes >> HAK_SPAN_SHIFT);
+  size_t from = r->ready_spans, chunk_end = hak_align_up(from + 1, HAK_CHUNK_SPANS);
+  size_t needed = hak_min_size(hak_min_size(chunk_end, from + spans), r->span_count) << HAK_SPAN_SHIFT;
+  if (needed > r->reserved_bytes) extend(r, needed - r->reserved_bytes);
+  size_t end = hak_min_size(chunk_end, r->reserved_bytes >> HAK_SPAN_SHIFT);
   if (from == end) return false;
   bool new_chunk = from == r->first_span || from % HAK_CHUNK_SPANS == 0;
   bool other_kind = !new_chunk && !r->populated && r->chunks[from / HAK_CHUNK_SPANS].huge != huge;
@@ -250,13 +245,6 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
-/* The tables' part and the spans', before anything in them is accessible. */
-static void name_parts(const hak_region *r) {
-  size_t tables = r->first_span << HAK_SPAN_SHIFT;
-  hak_os_name((void *)r->base, tables, HAK_NAME_TABLES);
-  hak_os_name((void *)(r->base + tables), r->reserved_bytes - tables, HAK_NAME_HEAP);
-}
-
 static bool is_in_another(const hak_region *r, const void *base) {
   for (unsigned i = 0; i < hak_region_count(); i++) {
     const hak_region *other = hak_region_at(i);
@@ -284,7 +272,9 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   if (base == NULL) return false;
   note_reserved(base, reserved);
   if (lay_out(r, (uintptr_t)base, bytes, reserved)) {
-    name_parts(r);
+    size_t tables_bytes = r->first_span << HAK_SPAN_SHIFT; /* named before anything is accessible */
+    hak_os_name(base, tables_bytes, HAK_NAME_TABLES);
+    hak_os_name((char *)base + tables_bytes, reserved - tables_bytes, HAK_NAME_HEAP);
     if (hak_region_grow(r, 1, false)) {
       hak_os_own(base, reserved);
       return true;
@@ -296,18 +286,16 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
 
 /* Under a limit: tables for more than there can be would be much of it. */
 static size_t first_reserved(size_t bytes, size_t limit) {
-  if (limit == SIZE_MAX) return hak_min_size(bytes, FIRST_RESERVED);
-  size_t spans = bytes >> HAK_SPAN_SHIFT;
-  size_t tables = hak_region_table_bytes(spans) + sizeof(hak_chunk) + TABLES * hak_os_page_size();
-  return hak_min_size(bytes, hak_align_up(tables, HAK_SPAN_SIZE) + limited_part(limit));
+  size_t tables_bytes = first_span_of(bytes >> HAK_SPAN_SHIFT) << HAK_SPAN_SHIFT;
+  return hak_min_size(bytes, limit == SIZE_MAX ? FIRST_RESERVED : tables_bytes + limited_part(limit));
 }
 
 static bool reserve_region(hak_region *r, size_t spans, size_t most) {
   size_t limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
-  size_t possible = hak_align_up(hak_min_size(limit, LADDER_TOP), LADDER_BOTTOM), tried = 0;
-  for (size_t rung = LADDER_TOP; rung >= LADDER_BOTTOM; rung /= 4) {
-    size_t bytes = hak_min_size(rung, possible); /* the rungs above the limit are one */
-    if (rung > most || bytes == tried || (bytes >> HAK_SPAN_SHIFT) / TABLES_PART * (TABLES_PART - 1) < spans) continue;
+  size_t possible = hak_align_up(hak_min_size(limit, HAK_REGION_BYTES_MOST), LADDER_BOTTOM), tried = 0;
+  for (size_t rung = HAK_REGION_BYTES_MOST; rung >= LADDER_BOTTOM; rung /= 4) {
+    size_t bytes = hak_min_size(rung, possible), all = bytes >> HAK_SPAN_SHIFT; /* the rungs above the limit are one */
+    if (rung > most || bytes == tried || all < first_span_of(all) + spans) continue;
     if (reserve(r, bytes, first_reserved(bytes, limit))) return true;
     tried = bytes;
   }
@@ -326,7 +314,8 @@ bool hak_region_init(size_t max_bytes) {
 hak_region *hak_region_add(size_t spans) {
   unsigned n = hak_load_relaxed(&region_count);
   if (n == 0 || n == HAK_MAX_REGIONS) return NULL;
-  if (!hak_region_has_ended(hak_region_at(n - 1)) && hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) return NULL;
+  const hak_region *last = hak_region_at(n - 1);
+  if (last->ready_spans < last->span_count && hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) return NULL;
   size_t there = 0;
   for (unsigned i = 0; i < n; i++) there += hak_region_at(i)->ready_spans << HAK_SPAN_SHIFT;
   hak_region *r = &extra[n - 1];
@@ -355,27 +344,18 @@ hak_region *hak_region_find_slow(const void *p) {
 
 /* --- giving back, where the system limits what a process may have --- */
 
-/* Of a table: what describes neither the spans that there are nor those up to `end`. */
-static size_t trim_table(const void *table, size_t element_bytes, size_t first, size_t end, const void *next) {
-  size_t page = hak_os_page_size(), bytes = 0;
-  uintptr_t start = (uintptr_t)table, low = hak_align_down(start + first * element_bytes, page);
-  uintptr_t high = hak_align_up(start + end * element_bytes, page), stop = (uintptr_t)next;
-  if (low > start && hak_os_unmap_own((void *)start, low - start)) bytes += low - start;
-  if (stop > high && hak_os_unmap_own((void *)high, stop - high)) bytes += stop - high;
-  return bytes;
+static size_t unmap_between(uintptr_t start, uintptr_t end) {
+  return start < end && hak_os_unmap_own((void *)start, end - start) ? end - start : 0;
 }
 
 size_t hak_region_give_back_reserved(hak_region *r, size_t spans) {
   size_t end = hak_max_size(hak_min_size(r->first_span + spans, r->span_count), r->table_spans), bytes = 0;
-  size_t chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS, ready = r->ready_spans << HAK_SPAN_SHIFT;
+  size_t ready = r->ready_spans << HAK_SPAN_SHIFT;
   if (!r->trimmed) { /* once: what has gone may be somebody else's by the next time */
-    size_t from = r->first_span;
     hak_store_relaxed(&r->trimmed, true);
-    bytes += trim_table(r->map, sizeof *r->map, 0, end, r->chunks);
-    bytes += trim_table(r->chunks, sizeof *r->chunks, from / HAK_CHUNK_SPANS, chunks, r->spans);
-    bytes += trim_table(r->spans, sizeof *r->spans, from, end, r->bitmaps);
-    bytes += trim_table(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, end, r->held);
-    if (HAK_HARD(CHECKED_FREE)) bytes += trim_table(r->held, HELD_BYTES, from, end, (const void *)r->tables_end);
+    for (unsigned t = 0; t < TABLES; t++) { /* what describes neither the spans that there are nor those up to `end` */
+      bytes += unmap_between(table_at(r, t), first_page(r, t)) + unmap_between(behind(t, table_at(r, t), end), table_at(r, t + 1));
+    }
     r->span_count = end;
   }
   if (ready < r->reserved_bytes && hak_os_unmap_own((void *)(r->base + ready), r->reserved_bytes - ready)) {

@@ -55,7 +55,7 @@ typedef struct hak_span {
   uint8_t class_code;
   uint8_t list; /* see slab/slab.h */
   uint16_t span_count; /* of the slab or extent */
-  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; extent: large/extent.c */
+  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; claimed: api/reserve.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
   uint32_t place;      /* of the first span of what a heap has: in its list (heap/spans.c); that heap's lock */
 } hak_span;
@@ -117,6 +117,8 @@ HAK_INLINE size_t hak_region_chunks(const hak_region *region) { return (region->
 
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
+/* What a region may grow to. */
+#define HAK_REGION_BYTES_MOST ((size_t)1 << 40)
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, of which the system grants
  * the first 16 GiB or all. Where the address space is limited, the tables for as much as the limit and a sixteenth of it for spans. False when none is. */
 bool hak_region_init(size_t max_bytes);
@@ -137,8 +139,6 @@ bool hak_region_grow(hak_region *region, size_t spans, bool huge);
 /* Gives back what is reserved and not accessible: the rest of the spans, and of the tables what describes more than `spans`. The
  * region ends there. Caller holds the pool lock; none of this was ever seen by the program. Returns the bytes. */
 size_t hak_region_give_back_reserved(hak_region *region, size_t spans);
-/* Whether the region can have no more spans: it has all it has tables for, or its neighbour is somebody else's. */
-HAK_INLINE bool hak_region_has_ended(const hak_region *region) { return region->ready_spans == region->span_count; }
 
 /* Makes spans of one chunk accessible whose addresses had been unmapped. False: not now; or, with *lost, never. Caller holds the pool lock. */
 bool hak_region_restore(hak_region *region, size_t first, size_t spans, bool *lost);

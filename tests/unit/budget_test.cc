@@ -57,6 +57,15 @@ class Budget : public testing::Test {
   static size_t dirty_mib() { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }
   // Without a target as much may be dirty as there is.
   static void keep_much() { hak_span_pool.mark_spans = SIZE_MAX; }
+  // Whether too much is dirty while so much is, and so much live.
+  static bool over(size_t dirty, size_t live) {
+    std::swap(hak_span_pool.dirty_spans, dirty);
+    std::swap(hak_span_pool.live_spans, live);
+    bool is = hak_budget_over_now();
+    hak_span_pool.dirty_spans = dirty;
+    hak_span_pool.live_spans = live;
+    return is;
+  }
   // One epoch in which the process is so large.
   unsigned epoch(size_t resident_mib) {
     files.set_resident(resident_mib * MIB);
@@ -205,7 +214,7 @@ TEST_F(Budget, NoTargetReadsNothing) {
   for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_CALM));
   EXPECT_EQ(state().resident, 0u);
   EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
-  EXPECT_FALSE(hak_budget_over(1u << 20, 1u << 20));
+  EXPECT_FALSE(over(1u << 20, 1u << 20));
 }
 
 TEST_F(Budget, LevelsRiseOneAnEpochAndFallAtOnce) {
@@ -302,8 +311,8 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   size_t left = 160 - 160 / 16 - 20;  // for spans
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
   size_t live = hak_span_pool.live_spans, next = 40 + 160 / 32;  // when it is time to measure again
-  EXPECT_FALSE(hak_budget_over(next * SPANS_PER_MIB, live));
-  EXPECT_TRUE(hak_budget_over(next * SPANS_PER_MIB + 1, live));
+  EXPECT_FALSE(over(next * SPANS_PER_MIB, live));
+  EXPECT_TRUE(over(next * SPANS_PER_MIB + 1, live));
   bool zeroed;
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 64 + 1) * MIB);
@@ -311,7 +320,7 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 128 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
-  EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
+  EXPECT_FALSE(over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
   whole_steps::excess(&d);
   EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
 }
@@ -409,7 +418,7 @@ TEST_F(Budget, AboveItAllFreeMemoryGoesInTheSecondEpoch) {
   EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_PURGE));
   EXPECT_EQ(hak_span_pool.dirty_spans, 0u) << "used in this epoch or not";
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST) << "and what is freed from now on, the least aside";
-  EXPECT_TRUE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST + 1, 0));
+  EXPECT_TRUE(over(HAK_BUDGET_DIRTY_LEAST + 1, 0));
 }
 
 TEST_F(Budget, NoFreedMappingIsKeptNearTheTarget) {
@@ -449,43 +458,6 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     hak_extent_give(hak_region_find(p), p, &due);
     s = hak_pool_take(2, 1, HELD_TAGS, false, &zeroed);
   }
-}
-
-TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
-  bool zeroed, due = false;
-  hak_config.rss_target = 100 * MIB;
-  give(take(1));
-  files.set_resident(95 * MIB);
-  hak_budget_look(now_ms += 250);
-  char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE, 1, false, &zeroed));
-  ASSERT_NE(p, nullptr);
-  auto calls = [&](size_t size) {
-    size_t before = fake_os::count(fake_os::ADVISE);
-    hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), size);
-    return fake_os::count(fake_os::ADVISE) - before;
-  };
-  EXPECT_EQ(calls(30000), 1u);
-  EXPECT_EQ(calls(30000), 0u);
-  EXPECT_EQ(calls(40000), 0u) << "less of it is gone now";
-  EXPECT_EQ(calls(30000), 1u);
-  EXPECT_EQ(calls(HAK_SPAN_SIZE), 0u);
-  EXPECT_EQ(calls(HAK_SPAN_SIZE - HAK_SPAN_SIZE / 2), 1u) << "the whole run was in use";
-  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_extent_give(hak_region_find(p), p, &due);
-}
-
-// A cached extent may serve a request that needs fewer spans.
-TEST_F(Budget, TheTailOfALargerExtentIsAllThatTheRequestDoesNotReach) {
-  bool zeroed, due = false;
-  char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, false, &zeroed));
-  ASSERT_NE(p, nullptr);
-  size_t before = fake_os::count(fake_os::ADVISE);
-  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1);
-  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1) << "it has gone";
-  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-  hak_extent_give(hak_region_find(p), p, &due);
 }
 
 // Under mlockall, for example: asking at every free would cost a system call each.
