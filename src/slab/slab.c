@@ -155,14 +155,7 @@ static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, 
   size_t block_size = hak_class_table[class_code].size;
   unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped)), free_count = hak_slab_free_count(s);
   uintptr_t at = s->start + (size_t)s->bumped * block_size;
-  unsigned i = n;
-  for (; i >= 4; i -= 4, at += 4 * block_size, end -= 4) {
-    end[-1] = (void *)at;
-    end[-2] = (void *)(at + block_size);
-    end[-3] = (void *)(at + 2 * block_size);
-    end[-4] = (void *)(at + 3 * block_size);
-  }
-  for (; i > 0; i--, at += block_size) *--end = (void *)at;
+  for (unsigned i = n; i > 0; i--, at += block_size) *--end = (void *)at;
   s->bumped += n;
   hak_slab_settle_count(s, free_count);
   if (s->bumped == s->blocks) set->bump_slab = NULL;
