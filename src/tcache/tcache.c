@@ -23,10 +23,8 @@ static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of thr
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
 static void count_one(uint64_t *counter) { hak_add_single(counter, 1); }
 
-static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_group(hak_class_size(c))); }
-
 static uint16_t pinned_stack(unsigned c) {
-  size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
+  size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c))), usable = hak_magazine_usable[c];
   /* A pin below one magazine shrinks magazines; not where the setting was read after the first allocation. */
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
