@@ -90,10 +90,7 @@ static hak_heap *lowest(hak_heap *h) {
 static hak_heap *empty_lowest(hak_heap *top, bool top_stays, hak_deferred *d) {
   hak_heap_hold_ends();
   hak_heap *h = lowest(top);
-  if (h == top && top_stays)
-    hak_heap_put_aside(h);
-  else
-    hak_heap_unlink(h);
+  hak_heap_end_life(h, h == top && top_stays);
   hak_heap_let_end();
   if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
   hak_heap_give_all(h, d);
@@ -213,7 +210,9 @@ HAK_EXPORT size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *contex
   uint64_t id = 0;
   for (bool goes_on = true; goes_on;) {
     hak_heap_hold_ends();
-    hak_heap *h = hak_heap_after(id);
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *h = hak_heap_after_locked(id, false);
+    hak_lock_drop(&hak_heaps_lock);
     if (h != NULL) id = h->id;
     count += h != NULL;
     goes_on = h != NULL && visit(h, context);

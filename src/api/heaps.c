@@ -25,16 +25,19 @@ typedef struct request {
   hak_span *span; /* of that; NULL: a mapping */
 } request;
 
+/* By which the thread's cache has such blocks; HAK_CLASS_COUNT: it has none. */
+static unsigned cached_class(const request *q) {
+  if (q->t == NULL || q->grows != NULL) return HAK_CLASS_COUNT;
+  if (q->c < HAK_CLASS_COUNT) return hak_heap_has_slabs(q->h, q->c) ? q->c : HAK_CLASS_COUNT;
+  return q->align <= HAK_SPAN_SIZE ? hak_heap_large_class(q->size) : HAK_CLASS_COUNT;
+}
+
 static hak_heap_try attempt(const request *q, hak_deferred *d) {
-  hak_heap_try r = {0};
-  if (q->grows == NULL && q->c < HAK_CLASS_COUNT && q->t != NULL && hak_heap_has_slabs(q->h, q->c)) {
-    r = hak_heap_cached_alloc(q->t, q->h, q->c, d);
-    if (r.p != NULL || r.refuser != NULL) return r;
-  }
-  if (q->grows == NULL && q->c == HAK_CLASS_COUNT && q->t != NULL && q->align <= HAK_SPAN_SIZE) {
-    r.p = hak_heap_cached_large(q->t, q->h, q->size);
+  unsigned cached = cached_class(q);
+  if (cached < HAK_CLASS_COUNT) {
+    hak_heap_try r = hak_heap_cached_alloc(q->t, q->h, cached, d);
     *q->zeroed = false;
-    if (r.p != NULL) return r;
+    if (r.p != NULL || r.refuser != NULL) return r;
   }
   hak_heap_fold(q->t, q->h);
   if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
@@ -182,12 +185,6 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-static void leave(hak_deferred *d, bool ended) {
-  hak_report_bad(d);
-  if (HAK_UNLIKELY(ended)) hak_heap_end_deleted(d);
-  hak_slow_exit(d);
-}
-
 void hak_heap_free_block(hak_region *region, void *p) {
   hak_span *s = hak_region_span(region, p);
   unsigned c;
@@ -197,14 +194,13 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_sampled_forget(p);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
-  bool ended = false;
   size_t large = c == HAK_CLASS_COUNT ? hak_heap_large_size(s, p) : 0;
   unsigned cached = large != 0 ? hak_heap_large_class(large) : c;
   if (cached == HAK_CLASS_COUNT || t == NULL || !hak_heap_cached_free(t, h, cached, p, &d)) {
     hak_heap_fold(t, h);
-    ended = hak_heap_give_one(h, s, p, c, &d);
+    hak_heap_give_one(h, s, p, c, &d);
   }
-  leave(&d, ended);
+  hak_slow_exit(&d);
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {
@@ -215,7 +211,8 @@ void hak_heap_free_mapping(uint32_t owner, void *p) {
   hak_sampled_forget(p);
   hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
-  leave(&d, hak_heap_give_mapping(h, p, bytes, &d));
+  hak_heap_give_mapping(h, p, bytes, &d);
+  hak_slow_exit(&d);
 }
 
 size_t hak_heap_size_at(const hak_region *region, const void *p) {

@@ -26,7 +26,8 @@ HAK_INLINE void hak_quarantine_release_oldest(hak_tcache *t, hak_quarantine *q) 
   q->count--;
   q->bytes -= hak_class_size((unsigned)(oldest >> 56));
   HAK_ASSERT((q->count == 0) == (q->bytes == 0));
-  if (HAK_UNLIKELY(!hak_tcache_push(p))) hak_quarantine_release_slow(t, p);
+  size_t offset;
+  if (HAK_UNLIKELY(!hak_tcache_push_code(p, hak_tcache_code(p, &offset)))) hak_quarantine_release_slow(t, p);
 }
 
 /* Takes a block in. False: there is no memory for a quarantine, and the block is the caller's to free. */

@@ -61,7 +61,7 @@ void hak_slow_exit(hak_deferred *d) {
     looked = hak_decay_tick(now_ms, d);
     hak_outside_look(now_ms);
   }
-  if (HAK_UNLIKELY(hak_heap_caches_ended_some())) hak_heap_end_deleted(d);
+  if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);

@@ -192,7 +192,7 @@ static HAK_COLD void before_fork(void) {
   hak_store_relaxed(&alone, is_alone());
   if (hak_load_relaxed(&alone)) return;
   hak_heap_hold_ends(); /* who has it may allocate */
-  hak_heap_hold_resets();
+  hak_heap_await_resets();
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
@@ -233,7 +233,6 @@ static HAK_COLD void after_fork_parent(void) {
   if (hak_load_relaxed(&alone)) return;
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_UNLOCK);
-  hak_heap_let_resets();
   hak_heap_let_end();
 }
 
@@ -272,7 +271,6 @@ static HAK_COLD void after_fork_child(void) {
   hak_meta_fork_child();
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_RESET);
-  hak_heap_let_resets();
   hak_heap_let_end();
   restart_threads();
 }

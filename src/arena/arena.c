@@ -9,8 +9,7 @@
 #include "pool/span_pool.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
-#define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer: two at least */
-/* And half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
+/* Half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define DEPOT_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT) /* what all depots may hold */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
@@ -28,7 +27,7 @@ static hak_lock arenas_lock;
 
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
+    size_t usable = HAK_MAGAZINE_BLOCK_BYTES / hak_class_size(c);
     size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c)));
     usable = hak_min_size(usable, hak_max_size(SLOTS / 2, MAGAZINE_MANY_BYTES / hak_class_size(c)));
     usable = hak_min_size(usable, SLOTS);
@@ -51,21 +50,21 @@ static hak_os_refusal arenas_refused, sampled_refused; /* memory for an arena, a
  * counts it: who sees the arena knows what it is. */
 static uint32_t sampled_id;
 
-static hak_arena *make_locked(void) {
+/* False: no memory. */
+static bool make_locked(bool sampled) {
   hak_assert_held(&arenas_lock);
+  HAK_ASSERT(arena_count < sizeof arenas / sizeof *arenas);
   hak_arena *a = hak_meta_take_block((sizeof *a + HAK_META_SIZE - 1) / HAK_META_SIZE);
-  if (a == NULL)
+  if (a == NULL) {
     hak_os_note_refusal(&arenas_refused);
-  else
-    a->id = arena_count;
-  return a;
-}
-
-static void publish_locked(hak_arena *a) {
-  hak_assert_held(&arenas_lock);
-  HAK_ASSERT(a->id == arena_count && arena_count < sizeof arenas / sizeof *arenas);
-  arenas[arena_count] = a;
-  hak_store_release(&arena_count, arena_count + 1);
+    return false;
+  }
+  a->id = arena_count;
+  for (unsigned c = 0; sampled && c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
+  if (sampled) hak_store_relaxed(&sampled_id, a->id);
+  arenas[a->id] = a;
+  hak_store_release(&arena_count, a->id + 1);
+  return true;
 }
 
 /* The index, or that of an arena in place of the sampled blocks': which may be the last for which there was memory, or made since the
@@ -79,11 +78,7 @@ static HAK_COLD hak_arena *add(uint32_t index) {
   if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[at_most(hak_arena_count() - 1)];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
-  while (arena_count <= index) {
-    hak_arena *a = make_locked();
-    if (a == NULL) break;
-    publish_locked(a);
-  }
+  while (arena_count <= index && make_locked(false)) {}
   if (arena_count > index) hak_store_relaxed(&arenas_refused, 0);
   hak_arena *chosen = arenas[at_most((uint32_t)hak_min_size(index, arena_count - 1))];
   hak_lock_drop(&arenas_lock);
@@ -95,14 +90,7 @@ static bool is_sampled(uint32_t id) { return HAK_UNLIKELY(id == hak_load_relaxed
 void hak_arena_start_sampled(void) {
   if (hak_load_relaxed(&sampled_id) != 0 || hak_inside_own_fork()) return;
   hak_lock_take(&arenas_lock);
-  if (sampled_id == 0) {
-    hak_arena *a = make_locked(); /* memory is out: no block is sampled */
-    for (unsigned c = 0; a != NULL && c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
-    if (a != NULL) {
-      hak_store_relaxed(&sampled_id, a->id);
-      publish_locked(a);
-    }
-  }
+  if (sampled_id == 0) make_locked(true); /* memory is out: no block is sampled */
   hak_lock_drop(&arenas_lock);
 }
 

@@ -10,6 +10,8 @@
 #ifndef HAK_ARENA_ARENA_H
 #define HAK_ARENA_ARENA_H
 
+#include <string.h>
+
 #include "os/cpu.h"
 #include "slab/slab.h"
 
@@ -19,6 +21,7 @@
  * magazine is loaded. Slot 0 links full ones. */
 #define HAK_MAGAZINE_SLOTS 128
 #define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
+#define HAK_MAGAZINE_BLOCK_BYTES (2 * HAK_SMALL_MAX) /* of large blocks a magazine holds fewer: two at least */
 
 typedef struct hak_arena_bin {
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;
@@ -41,6 +44,27 @@ extern size_t hak_depot_bytes;
 extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
 HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
   return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
+}
+
+/* The short steps of whoever has one to himself: *top is its last filled slot. NULL: it is empty; false: it is full, or p was put there last. */
+HAK_INLINE void *hak_magazine_pop(void ***top) {
+  void **slot = *top, *p = *slot;
+  if (HAK_LIKELY(p != NULL)) *top = slot - 1;
+  return p;
+}
+HAK_INLINE bool hak_magazine_push(void ***top, void *p) {
+  void **slot = *top;
+  if (HAK_UNLIKELY(((uintptr_t)(slot + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) || (HAK_CHECKS && HAK_UNLIKELY(*slot == p))) return false;
+  slot[1] = p;
+  *top = slot + 1;
+  return true;
+}
+/* Takes the oldest `count` blocks out of a magazine with that empty top. */
+HAK_INLINE void hak_magazine_take_oldest(void **empty, void ***top, void **out, unsigned count) {
+  HAK_ASSERT(count > 0 && count <= *top - empty);
+  memcpy(out, empty + 1, count * sizeof *out);
+  *top -= count;
+  memmove(empty + 1, empty + 1 + count, (size_t)(*top - empty) * sizeof *out);
 }
 
 void hak_arena_start(void);

@@ -16,6 +16,76 @@ unsigned hak_heap_class(size_t size, size_t align) {
   return class_code < 0 || hak_class_size((unsigned)class_code) > HAK_SHARED_MAX ? HAK_CLASS_COUNT : (unsigned)class_code;
 }
 
+/* --- the array of a heap's spans, under its lock --- */
+
+/* First ones of slabs and large blocks. What leaves the heap leaves its entry behind: it is good while the span has the heap's tag and says that it
+ * is in this place. Stale ones go when the array is full. */
+
+#define FIRST_CAPACITY (HAK_META_SIZE / sizeof(hak_span *))
+
+hak_span *hak_heap_span_at(const hak_heap *h, uint32_t place) {
+  HAK_ASSERT(place < h->span_count);
+  hak_span *s = h->spans[place];
+  bool ours = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) == hak_heap_owner(h) && hak_load_relaxed(&s->place) == place;
+  return ours ? s : NULL;
+}
+
+static void drop_stale(hak_heap *h) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    hak_span *s = hak_heap_span_at(h, i);
+    if (s == NULL) continue;
+    hak_store_relaxed(&s->place, kept);
+    h->spans[kept++] = s;
+  }
+  h->span_count = kept;
+}
+
+static size_t array_bytes(uint32_t capacity) { return hak_align_up(capacity * sizeof(hak_span *), hak_os_page_size()); }
+
+static void give_array(hak_heap *h) {
+  if (h->span_capacity == FIRST_CAPACITY)
+    hak_meta_give_one(h->spans);
+  else if (h->span_capacity != 0 && hak_os_unmap_own(h->spans, array_bytes(h->span_capacity)))
+    hak_budget_count_unmapped(array_bytes(h->span_capacity));
+  h->spans = NULL;
+  h->span_capacity = 0;
+}
+
+static bool make_span_room(hak_heap *h) {
+  hak_assert_held(&h->lock);
+  if (HAK_LIKELY(h->span_count < h->span_capacity)) return true;
+  drop_stale(h);
+  if (h->span_count < h->span_capacity - h->span_capacity / 4) return true;
+  uint32_t capacity = h->span_capacity == 0 ? FIRST_CAPACITY : h->span_capacity * 2;
+  hak_span **larger = h->span_capacity == 0 ? (hak_span **)(void *)hak_meta_take() : hak_os_map(array_bytes(capacity), hak_os_page_size());
+  if (larger == NULL) return h->span_count < h->span_capacity;
+  if (h->span_capacity != 0) {
+    hak_budget_count_mapped(array_bytes(capacity));
+    memcpy(larger, h->spans, h->span_count * sizeof *larger);
+  }
+  give_array(h);
+  h->spans = larger;
+  h->span_capacity = capacity;
+  return true;
+}
+
+static void add_span(hak_heap *h, hak_span *s) {
+  hak_assert_held(&h->lock);
+  HAK_ASSERT(h->span_count < h->span_capacity && s->head == s);
+  hak_store_relaxed(&s->place, h->span_count);
+  h->spans[h->span_count++] = s;
+}
+
+static void give_spans(hak_heap *h, bool *purge_due) {
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    hak_span *s = hak_heap_span_at(h, i);
+    if (s != NULL) hak_pool_give(s, 0, s->tag, purge_due);
+  }
+  h->span_count = 0;
+  give_array(h);
+}
+
 /* --- slabs --- */
 
 static hak_heap_bin *bin_of(const hak_heap *h, unsigned c) {
@@ -49,8 +119,8 @@ static unsigned take_new(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, u
   unsigned n = 0;
   hak_assert_held(&b->lock);
   hak_lock_take(&h->lock);
-  if (hak_heap_make_span_room(h)) n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
-  if (n > 0) hak_heap_add_span(h, hak_region_span(hak_region_find(out[0]), out[0]));
+  if (make_span_room(h)) n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
+  if (n > 0) add_span(h, hak_region_span(hak_region_find(out[0]), out[0]));
   hak_lock_drop(&h->lock);
   return n;
 }
@@ -77,7 +147,16 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
   return n;
 }
 
-bool hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+static bool some_ended; /* relaxed */
+
+bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
+
+/* After blocks were put back, under the lock under which they were. */
+static void note_end(const hak_heap *h) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&h->is_deleted)) && hak_load_relaxed(&h->out) == 0) hak_store_relaxed(&some_ended, true);
+}
+
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
   hak_heap_bin *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
@@ -91,19 +170,18 @@ bool hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
     hak_deferred_note(d, verdict, blocks[done++], c, "in its heap");
   }
-  bool ended = hak_heap_has_ended(h);
+  note_end(h);
   hak_lock_drop(&b->lock);
-  return ended;
 }
 
 /* --- pieces --- */
 
 /* What of a class goes into pieces. Aligned classes too: the alignment is kept there by leaving bytes out. */
-static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, bool ready, hak_heap **refuser) {
+static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_heap **refuser) {
   size_t bytes = hak_align_up(hak_max_size(size, 1), HAK_GRANULE);
   hak_lock_take(&h->lock);
   *refuser = hak_heap_charge(h, bytes);
-  void *p = *refuser != NULL ? NULL : ready ? hak_piece_bump(h, bytes, align) : hak_piece_alloc(h, bytes, align);
+  void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
   if (p == NULL && *refuser == NULL) hak_heap_charge_back(h, bytes);
   if (p != NULL) {
     hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
@@ -115,13 +193,13 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, bool
 
 void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
   hak_heap *refuser;
-  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, true, &refuser);
+  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, &refuser);
 }
 
 hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
   hak_heap_try t = {0};
   if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
-    t.p = take_piece(h, c, size, align, false, &t.refuser);
+    t.p = take_piece(h, c, size, align, &t.refuser);
     return t;
   }
   if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
@@ -146,34 +224,37 @@ static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
   return t;
 }
 
+static hak_heap_try take_spans(hak_heap *h, size_t size, size_t align, bool *zeroed) {
+  hak_heap_try t = {0};
+  size_t bytes = hak_align_up(size, HAK_SPAN_SIZE);
+  hak_assert_held(&h->lock);
+  if (!make_span_room(h)) return t;
+  t.refuser = hak_heap_charge(h, bytes);
+  if (t.refuser != NULL) return t;
+  hak_pool_tags tags = {LARGE_TAG(h), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED};
+  hak_span *s = hak_pool_take(bytes >> HAK_SPAN_SHIFT, hak_extent_spans(align), tags, false, zeroed);
+  if (s == NULL) {
+    hak_heap_charge_back(h, bytes);
+    return t;
+  }
+  add_span(h, s);
+  hak_heap_note_alloc(h, bytes);
+  t.p = (void *)s->start;
+  return t;
+}
+
 hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   hak_heap_try t = {0};
   *zeroed = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
   size = hak_max_size(size, 1);
-  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return take_mapping(h, size, align);
-  size_t bytes = hak_align_up(size, HAK_SPAN_SIZE);
-  *zeroed = false;
-  hak_lock_take(&h->lock);
-  if (!hak_heap_make_span_room(h)) {
+  if (size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX) {
+    hak_lock_take(&h->lock);
+    t = take_spans(h, size, align, zeroed);
     hak_lock_drop(&h->lock);
-    return t;
+    if (t.p != NULL || t.refuser != NULL) return t;
+    *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
   }
-  t.refuser = hak_heap_charge(h, bytes);
-  if (t.refuser == NULL) {
-    hak_pool_tags tags = {LARGE_TAG(h), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED};
-    hak_span *s = hak_pool_take(bytes >> HAK_SPAN_SHIFT, hak_extent_spans(align), tags, false, zeroed);
-    if (s != NULL) {
-      hak_heap_add_span(h, s);
-      hak_heap_note_alloc(h, bytes);
-      t.p = (void *)s->start;
-    } else {
-      hak_heap_charge_back(h, bytes);
-    }
-  }
-  hak_lock_drop(&h->lock);
-  if (t.p != NULL || t.refuser != NULL) return t;
-  *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
   return take_mapping(h, size, align);
 }
 
@@ -181,36 +262,23 @@ size_t hak_heap_large_size(const hak_span *s, const void *p) {
   return HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES && s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
 }
 
-/* Bytes of the large block at p, which are the pool's now; 0: none starts there. */
-static size_t give_spans(hak_heap *h, hak_span *s, const void *p, bool *purge_due) {
-  hak_assert_held(&h->lock);
-  size_t bytes = hak_heap_large_size(s, p);
-  if (bytes == 0 || !hak_pool_give(s, 0, LARGE_TAG(h), purge_due)) return 0;
-  hak_heap_uncharge(h, bytes);
-  return bytes;
+/* Of a block that is in no slab. */
+static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *where) {
+  hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-bool hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
+void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
   hak_lock_take(&h->lock);
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
-    if (give_spans(h, s, blocks[i], &d->purge_due) == 0) hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[i], 0, "in its heap");
+    size_t bytes = hak_heap_large_size(s, blocks[i]);
+    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
+      hak_heap_uncharge(h, bytes);
+    else
+      note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
-  bool ended = hak_heap_has_ended(h);
+  note_end(h);
   hak_lock_drop(&h->lock);
-  return ended;
-}
-
-static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due, bool *ended) {
-  if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
-  hak_lock_take(&h->lock);
-  size_t bytes = give_spans(h, s, p, purge_due);
-  if (bytes != 0) {
-    hak_heap_note_free(h, bytes);
-    *ended = hak_heap_has_ended(h);
-  }
-  hak_lock_drop(&h->lock);
-  return bytes != 0 ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
@@ -238,18 +306,17 @@ hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t siz
   return t;
 }
 
-bool hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
+void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
   if (!hak_huge_free(p, &d->purge_due)) {
-    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-    return false;
+    note_bad(d, HAK_VERDICT_FREE_MEMORY, p, "at the call");
+    return;
   }
   hak_lock_take(&h->lock);
   hak_sub_relaxed(&h->mapped, bytes);
   hak_heap_uncharge(h, bytes);
   hak_heap_note_free(h, bytes);
-  bool ended = hak_heap_has_ended(h);
+  note_end(h);
   hak_lock_drop(&h->lock);
-  return ended;
 }
 
 hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
@@ -278,32 +345,6 @@ hak_heap *hak_heap_at(const hak_span *s, const void *p, unsigned *class_code) {
   return hak_heap_of_owner(owner);
 }
 
-static bool give_small(hak_heap *h, void *p, unsigned class_code, hak_deferred *d) {
-  hak_heap_note_free(h, hak_class_size(class_code)); /* the heap may be gone behind the next line */
-  return hak_heap_put(h, class_code, &p, 1, d);
-}
-
-bool hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
-  if (class_code < HAK_CLASS_COUNT) return give_small(h, p, class_code, d);
-  hak_verdict verdict;
-  size_t bytes = 0;
-  bool ended = false;
-  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) {
-    verdict = give_large(h, s, p, &d->purge_due, &ended);
-  } else {
-    hak_lock_take(&h->lock);
-    verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
-    if (verdict == HAK_VERDICT_OK) {
-      hak_heap_uncharge(h, bytes);
-      hak_heap_note_free(h, bytes);
-      ended = hak_heap_has_ended(h);
-    }
-    hak_lock_drop(&h->lock);
-  }
-  if (verdict != HAK_VERDICT_OK && d->verdict == HAK_VERDICT_OK) *d = (hak_deferred){.purge_due = d->purge_due, .verdict = verdict, .bad = p, .where = "at the call"};
-  return ended;
-}
-
 size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {
   if (class_code < HAK_CLASS_COUNT) return hak_class_size(class_code);
   if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return hak_heap_large_size(s, p);
@@ -311,6 +352,35 @@ size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsign
   size_t bytes = hak_piece_block_size(s, p);
   hak_lock_drop(&h->lock);
   return bytes;
+}
+
+static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
+  size_t bytes = 0;
+  hak_lock_take(&h->lock);
+  hak_verdict verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
+  if (verdict == HAK_VERDICT_OK) {
+    hak_heap_uncharge(h, bytes);
+    hak_heap_note_free(h, bytes);
+  } else {
+    note_bad(d, verdict, p, "at the call");
+  }
+  note_end(h);
+  hak_lock_drop(&h->lock);
+}
+
+/* Counted first: the heap may be gone once the block is back. */
+void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
+  bool in_piece = HAK_TAG_OWNER(s->tag) == HAK_OWNER_PIECES;
+  size_t bytes = in_piece ? 0 : hak_heap_block_size(h, s, p, class_code);
+  if (bytes != 0) hak_heap_note_free(h, bytes);
+  if (in_piece)
+    give_of_piece(h, s, p, d);
+  else if (bytes == 0)
+    note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
+  else if (class_code < HAK_CLASS_COUNT)
+    hak_heap_put(h, class_code, &p, 1, d);
+  else
+    hak_heap_put_large(h, &p, 1, d);
 }
 
 /* --- all of a heap --- */
@@ -325,7 +395,7 @@ void hak_heap_give_all(hak_heap *h, hak_deferred *d) {
   }
   hak_lock_take(&h->lock);
   hak_piece_give_all(h, &d->purge_due);
-  hak_heap_give_spans(h, &d->purge_due);
+  give_spans(h, &d->purge_due);
   hak_lock_drop(&h->lock);
   for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
     if (h->bins[i] != NULL) hak_meta_give_one(h->bins[i]);
@@ -352,34 +422,21 @@ size_t hak_heap_held(hak_heap *h) {
 
 typedef bool visitor(void *block, size_t size, void *context);
 
-/* Of a slab at some moment: threads that use other heaps may put back what they have cached of this one. */
-typedef struct slab_view {
-  uintptr_t start;
-  uint32_t bumped;
-  uint64_t bits[HAK_BITMAP_WORDS];
-} slab_view;
-
-static void look_at_slab(hak_heap_bin *b, uint32_t tag, const hak_span *s, slab_view *view) {
-  view->bumped = 0;
-  hak_lock_take(&b->lock);
-  if (s->tag == tag) {
-    view->start = s->start;
-    view->bumped = s->bumped;
-    memcpy(view->bits, s->bits, ((size_t)s->bumped + 63) / 64 * sizeof *s->bits);
-  }
-  hak_lock_drop(&b->lock);
-}
-
+/* Threads that use other heaps may put back what they have cached of this one, and end the slab. */
 static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visit, void *context, size_t *count) {
-  slab_view view;
+  hak_heap_bin *b = bin_of(h, c);
   size_t size = hak_class_size(c);
-  look_at_slab(bin_of(h, c), HAK_TAG(hak_heap_owner(h), c + 1), s, &view);
-  for (uint32_t i = 0; i < view.bumped; i++) {
-    if ((view.bits[i / 64] >> (i % 64) & 1) != 0) continue;
+  for (uint32_t i = 0;; i++) {
+    hak_lock_take(&b->lock);
+    bool there = s->tag == HAK_TAG(hak_heap_owner(h), c + 1) && i < s->bumped;
+    bool live = there && (s->bits[i / 64] >> (i % 64) & 1) == 0;
+    void *p = (void *)(s->start + i * size);
+    hak_lock_drop(&b->lock);
+    if (!there) return true;
+    if (!live) continue;
     ++*count;
-    if (!visit((void *)(view.start + i * size), size, context)) return false;
+    if (!visit(p, size, context)) return false;
   }
-  return true;
 }
 
 static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *context, size_t *count) {

@@ -11,8 +11,7 @@
 
 #define HOT_AFTER 32 /* calls of a thread for a heap, which has slabs for the class, beyond those that its place serves others */
 #define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
-#define MAGAZINE_BYTES ((size_t)64 * HAK_KIB) /* of a class; two blocks at least */
-#define FIRST_BATCH 4
+#define MAGAZINE_BYTES HAK_SPAN_SIZE /* of a class; two blocks at least */
 
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
@@ -56,34 +55,34 @@ static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magaz
 
 /* --- counts --- */
 
-static void fold(hak_heap_cache *k) {
-  hak_heap *h = k->entry->heap;
-  HAK_ASSERT(hak_heap_cache_has_heap(k));
-  size_t most = hak_load_relaxed(&h->live) + (size_t)k->most, peak = hak_load_relaxed(&h->peak);
-  while ((int64_t)most > 0 && most > peak && !__atomic_compare_exchange_n(&h->peak, &peak, most, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
-  hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
-  hak_add_relaxed(&h->requests, k->requests);
-  hak_add_relaxed(&h->frees, k->frees);
+static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->most, 0);
   hak_store_relaxed(&k->below, 0);
   hak_store_relaxed(&k->requests, 0);
   hak_store_relaxed(&k->frees, 0);
 }
 
-/* --- a cache's life; the owner, or a thief --- */
+static void fold(hak_heap_cache *k) {
+  hak_heap *h = k->entry->heap;
+  HAK_ASSERT(hak_heap_cache_has_heap(k));
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
+  hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
+  hak_add_relaxed(&h->requests, k->requests);
+  hak_add_relaxed(&h->frees, k->frees);
+  count_from_zero(k);
+}
 
-static bool some_ended; /* relaxed: a deleted heap had its last block in a cache */
+/* --- a cache's life; the owner, or a thief --- */
 
 /* Puts the oldest `count` blocks of a class back. */
 static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
-  unsigned had = count_of(k, c);
-  HAK_ASSERT(count > 0 && count <= had);
-  void *blocks[HAK_MAGAZINE_SLOTS], **first = empty_top(magazine_of(k, c), c) + 1;
-  memcpy(blocks, first, count * sizeof *first);
-  k->top[c] -= count;
-  memmove(first, first + count, (had - count) * sizeof *first);
+  void *blocks[HAK_MAGAZINE_SLOTS];
+  hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
   hak_heap *h = k->entry->heap;
-  if (is_large(c) ? hak_heap_put_large(h, blocks, count, d) : hak_heap_put(h, c, blocks, count, d)) hak_store_relaxed(&some_ended, true);
+  if (is_large(c))
+    hak_heap_put_large(h, blocks, count, d);
+  else
+    hak_heap_put(h, c, blocks, count, d);
 }
 
 /* Under the registry lock: the heap may have ended. */
@@ -95,7 +94,7 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
     hak_meta_give_one(magazine_of(k, c));
     k->top[c] = HAK_NULL_TOP;
-    k->batch[c] = FIRST_BATCH;
+    k->batch[c] = HAK_BATCH_FIRST;
   }
   if (exists) fold(k);
 }
@@ -103,14 +102,11 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
-  hak_store_relaxed(&k->most, 0);
-  hak_store_relaxed(&k->below, 0);
-  hak_store_relaxed(&k->requests, 0);
-  hak_store_relaxed(&k->frees, 0);
+  count_from_zero(k);
   k->calls_seen = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
-    k->batch[c] = FIRST_BATCH;
+    k->batch[c] = HAK_BATCH_FIRST;
     k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
   hak_store_relaxed(&k->owner, hak_heap_owner(h));
@@ -178,31 +174,20 @@ static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred 
 
 static void *pop(const hak_tcache *t, const hak_heap *h, unsigned c) {
   hak_heap_cache *k = hak_heap_cache_of(t, h);
-  void *p = k == NULL ? NULL : *k->top[c];
-  if (p == NULL) return NULL;
-  k->top[c]--;
-  hak_heap_count_alloc(k, bytes_of(c));
+  void *p = k == NULL ? NULL : hak_magazine_pop(&k->top[c]);
+  if (p != NULL) hak_heap_count_alloc(k, bytes_of(c));
   return p;
 }
 
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   hak_heap_try r = {.p = pop(t, h, c)};
-  if (r.p == NULL) r = refill(t, h, c, d);
+  if (r.p == NULL && !is_large(c)) r = refill(t, h, c, d);
   hak_tcache_leave(t);
   return r;
 }
 
 unsigned hak_heap_large_class(size_t bytes) { return bytes > HAK_SMALL_MAX ? HAK_CLASS_COUNT : hak_class_for(hak_align_up(bytes, HAK_SPAN_SIZE)); }
-
-void *hak_heap_cached_large(hak_tcache *t, const hak_heap *h, size_t size) {
-  unsigned c = hak_heap_large_class(size);
-  if (c == HAK_CLASS_COUNT) return NULL;
-  hak_tcache_enter(t);
-  void *p = pop(t, h, c);
-  hak_tcache_leave(t);
-  return p;
-}
 
 static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_heap_cache *k = cache_for(t, h, c, d);
@@ -232,44 +217,34 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   return k != NULL;
 }
 
-bool hak_heap_caches_ended_some(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
-
 /* --- giving back --- */
 
-static void flush_thread(hak_thread_heaps *th, const hak_heap *within, hak_deferred *d) {
+/* What it has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
+static void flush_thread(hak_thread_heaps *th, const hak_heap *within, bool idle, hak_deferred *d) {
   if (th == NULL) return;
-  hak_lock_take(&hak_heaps_lock);
-  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
-    hak_heap_cache *k = th->caches[i];
-    if (k != &hak_no_heap_cache && (within == NULL || !hak_heap_cache_has_heap(k) || hak_heap_is_within(k->entry->heap, within))) empty(k, d);
-  }
-  hak_lock_drop(&hak_heaps_lock);
-}
-
-void hak_heap_flush(const hak_heap *within, hak_deferred *d) {
-  hak_tcache *t = hak_tls.cache;
-  if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
-  hak_tcache_enter(t);
-  flush_thread(hak_thread_heaps_of(t), within, d);
-  hak_tcache_leave(t);
-}
-
-void hak_heap_decay(hak_deferred *d) {
-  hak_tcache *t = hak_tls.cache;
-  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  if (th == NULL) return;
-  hak_tcache_enter(t);
   hak_lock_take(&hak_heaps_lock);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache) continue;
     uint32_t calls = (uint32_t)(k->requests + k->frees);
-    if (k->calls_seen == calls) empty(k, d);
-    k->calls_seen = calls;
+    bool stays = idle ? k->calls_seen != calls : within != NULL && hak_heap_cache_has_heap(k) && !hak_heap_is_within(k->entry->heap, within);
+    if (!stays) empty(k, d);
+    if (idle) k->calls_seen = calls;
   }
   hak_lock_drop(&hak_heaps_lock);
+}
+
+static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
+  hak_tcache_enter(t);
+  flush_thread(hak_thread_heaps_of(t), within, idle, d);
   hak_tcache_leave(t);
 }
+
+void hak_heap_flush(const hak_heap *within, hak_deferred *d) { flush_own(within, false, d); }
+
+void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 typedef struct theft {
   const hak_heap *within;
@@ -278,7 +253,7 @@ typedef struct theft {
 
 static void take_from(hak_tcache *t, void *context) {
   const theft *of = context;
-  flush_thread(hak_thread_heaps_of(t), of->within, of->d);
+  flush_thread(hak_thread_heaps_of(t), of->within, false, of->d);
 }
 
 static bool has_any(const hak_tcache *t) { return __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE) != NULL; }
@@ -294,7 +269,7 @@ void hak_heap_end_thread(hak_deferred *d) {
   if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
   hak_tcache_enter(t);
   hak_thread_heaps *th = hak_thread_heaps_of(t);
-  flush_thread(th, NULL, d);
+  flush_thread(th, NULL, false, d);
   /* Readers of counts go by it under the registry lock. */
   hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&t->heaps, NULL);
@@ -368,28 +343,6 @@ int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->
 
 /* --- fork --- */
 
-static void take_locks(hak_heap *h, void *context) {
-  (void)context;
-  hak_heap_take_locks(h);
-}
-
-static void drop_locks(hak_heap *h, void *context) {
-  (void)context;
-  hak_heap_drop_locks(h);
-}
-
-void hak_heap_fork_lock(void) {
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap_each(take_locks, NULL);
-  hak_lock_take(&hak_pieces_lock);
-}
-
-void hak_heap_fork_unlock(void) {
-  hak_lock_drop(&hak_pieces_lock);
-  hak_heap_each(drop_locks, NULL);
-  hak_lock_drop(&hak_heaps_lock);
-}
-
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
@@ -401,26 +354,4 @@ void hak_heap_fork_child(void) {
     }
     t->heaps = NULL;
   }
-}
-
-typedef struct lock_question {
-  bool (*is)(hak_lock *lock);
-  bool all;
-} lock_question;
-
-static void ask_locks(hak_heap *h, void *context) {
-  lock_question *q = context;
-  if (q->all) q->all = q->is(&h->lock);
-  for (unsigned i = 0; q->all && i < HAK_HEAP_BIN_BLOCKS; i++) {
-    for (unsigned j = 0; q->all && h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) q->all = q->is(&h->bins[i][j].lock);
-  }
-}
-
-bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
-  lock_question q = {is, is(&hak_heaps_lock) && is(&hak_pieces_lock)};
-  if (!q.all) return false;
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap_each(ask_locks, &q);
-  hak_lock_drop(&hak_heaps_lock);
-  return q.all;
 }

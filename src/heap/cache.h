@@ -83,12 +83,8 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   void *p = NULL;
   uint32_t busy = hak_heap_enter(t);
   if (HAK_LIKELY(!hak_heap_is_met(t))) {
-    void **top = k->top[class_code];
-    p = *top;
-    if (HAK_LIKELY(p != NULL)) {
-      k->top[class_code] = top - 1;
-      hak_heap_count_alloc(k, k->size[class_code]);
-    }
+    p = hak_magazine_pop(&k->top[class_code]);
+    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, k->size[class_code]);
   }
   hak_heap_leave(t, busy);
   return p;
@@ -107,13 +103,8 @@ HAK_INLINE bool hak_heap_push(void *p) {
   bool room = false;
   uint32_t busy = hak_heap_enter(t);
   if (HAK_LIKELY(!hak_heap_is_met(t))) {
-    void **top = k->top[class_code];
-    room = ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
-    if (HAK_LIKELY(room)) {
-      top[1] = p;
-      k->top[class_code] = top + 1;
-      hak_heap_count_free(k, k->size[class_code]);
-    }
+    room = hak_magazine_push(&k->top[class_code], p);
+    if (HAK_LIKELY(room)) hak_heap_count_free(k, k->size[class_code]);
   }
   hak_heap_leave(t, busy);
   return room;

@@ -66,35 +66,25 @@ bool hak_heap_next(uint64_t *id, size_t *out) {
   return h != NULL;
 }
 
-/* Returns the id of the last one; 0: there are no more. */
-static uint64_t sum_some_locked(uint64_t id, hak_heap_sums *sums, uint64_t *requests, uint64_t *frees) {
-  hak_heap *h = NULL;
-  for (unsigned n = 0; n < HAK_LOCK_STEPS && (h = hak_heap_after_locked(id, true)) != NULL; n++) {
-    id = h->id;
-    sums->count += !hak_load_relaxed(&h->is_deleted);
-    sums->live += hak_load_relaxed(&h->live);
-    sums->refused += hak_load_relaxed(&h->refused);
-    *requests += hak_load_relaxed(&h->requests);
-    *frees += hak_load_relaxed(&h->frees);
-  }
-  return h == NULL ? 0 : id;
-}
-
-/* What moves from a cache to its heap meanwhile counts twice, or not at all. */
+/* One heap in each hold of the lock. What moves from a cache to its heap meanwhile counts twice, or not at all. */
 hak_heap_sums hak_heap_sum(void) {
   hak_heap_sums sums = {0};
   uint64_t requests = 0, frees = 0, id = 0;
-  do {
-    hak_lock_take(&hak_heaps_lock);
-    id = sum_some_locked(id, &sums, &requests, &frees);
-    if (id == 0) {
-      hak_heap_counts cached = hak_heap_cached_counts_locked(NULL);
-      sums.live += (uint64_t)cached.live;
-      requests += cached.requests;
-      frees += cached.frees;
-    }
+  hak_lock_take(&hak_heaps_lock);
+  for (hak_heap *h; (h = hak_heap_after_locked(id, true)) != NULL; hak_lock_take(&hak_heaps_lock)) {
+    id = h->id;
+    sums.count += !hak_load_relaxed(&h->is_deleted);
+    sums.live += hak_load_relaxed(&h->live);
+    sums.refused += hak_load_relaxed(&h->refused);
+    requests += hak_load_relaxed(&h->requests);
+    frees += hak_load_relaxed(&h->frees);
     hak_lock_drop(&hak_heaps_lock);
-  } while (id != 0);
+  }
+  hak_heap_counts cached = hak_heap_cached_counts_locked(NULL);
+  hak_lock_drop(&hak_heaps_lock);
+  sums.live += (uint64_t)cached.live;
+  requests += cached.requests;
+  frees += cached.frees;
   if ((int64_t)sums.live < 0) sums.live = 0;
   sums.blocks = requests > frees ? requests - frees : 0;
   return sums;

@@ -64,7 +64,7 @@ struct hakmem_heap {
   uint32_t piece_count;
   uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
-  hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (spans.c) */
+  hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (blocks.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own */
   hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
@@ -84,9 +84,8 @@ extern hak_lock hak_heaps_lock;
 /* Before the registry's: a heap that hakmem_heap_list shows does not end meanwhile, unless by the thread that shows it. It may nest. */
 void hak_heap_hold_ends(void);
 void hak_heap_let_end(void);
-/* After these, for a fork: no heap is between two lives. */
-void hak_heap_hold_resets(void);
-void hak_heap_let_resets(void);
+/* Before a fork, which holds ends, so that no reset begins: its child would have the heap half emptied. */
+void hak_heap_await_resets(void);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
 hak_heap *hak_heap_of_owner(uint32_t owner);
@@ -94,29 +93,22 @@ hak_heap *hak_heap_of_owner(uint32_t owner);
 hak_heap *hak_heap_make(const hakmem_heap_options *options);
 /* Whether it is one. Any value may be asked about that was a heap. */
 bool hak_heap_exists(const hak_heap *heap);
-/* Takes the heap, which has no child, out of the registry and its parent's sums. Its index is another's from the second call on. */
-void hak_heap_unlink(hak_heap *heap);
+/* Takes the heap, which has no child, out of the registry and its parent's sums, while ends are held. Its index is another's from the second call on, … */
+void hak_heap_end_life(hak_heap *heap, bool stays);
 void hak_heap_release(hak_heap *heap);
-/* The same for a heap that stays: it keeps its place in the list, and nobody finds it until it begins another life, empty. */
-void hak_heap_put_aside(hak_heap *heap);
+/* … or it stays: it keeps its place in the list, and nobody finds it until it begins another life, empty. */
 void hak_heap_begin_life(hak_heap *heap, hak_heap *parent);
 /* The heap, which has no child, has no parent and no limit any more, and is listed no more; it ends with its last block. */
 void hak_heap_set_deleted(hak_heap *heap);
 /* A deleted heap that has no block any more, unlinked; NULL: there is none. */
 hak_heap *hak_heap_take_ended(void);
-HAK_INLINE bool hak_heap_has_ended(const hak_heap *heap) {
-  return HAK_UNLIKELY(hak_load_relaxed(&heap->is_deleted)) && hak_load_relaxed(&heap->out) == 0;
-}
 hak_heap_entry *hak_heap_entry_of(const hak_heap *heap);
 /* Its heap; NULL: none. */
 hak_heap *hak_heap_at_entry(const hak_heap_entry *entry);
 /* Bins', and the heap's own. */
 void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
-/* Calls take for each heap that none resets, latest first, under the registry lock. */
-void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context);
-hak_heap *hak_heap_after(uint64_t id);
-/* The same; `deleted`: such ones too. */
+/* The first heap that is younger; NULL: there is none. `deleted`: such ones too. */
 hak_heap *hak_heap_after_locked(uint64_t id, bool deleted);
 size_t hak_heap_count(void);
 
@@ -135,24 +127,14 @@ HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) 
 void hak_heap_note_alloc(hak_heap *heap, size_t bytes);
 void hak_heap_note_free(hak_heap *heap, size_t bytes);
 void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
-
-/* --- spans.c: the spans of a heap; its lock --- */
-
-/* Room for one more. False: no memory. */
-bool hak_heap_make_span_room(hak_heap *heap);
-/* Adds one, for which there is room. */
-void hak_heap_add_span(hak_heap *heap, hak_span *span);
-/* The entry, if it is still the heap's; else NULL. */
-hak_span *hak_heap_span_at(const hak_heap *heap, uint32_t place);
-void hak_heap_give_spans(hak_heap *heap, bool *purge_due);
+/* `live`: without what caches know, and so below 0 where others have freed what one of them counts. */
+void hak_heap_raise_peak(hak_heap *heap, size_t live);
 
 /* --- pieces.c; the heap's lock --- */
 
 /* Bytes are a multiple of HAK_GRANULE, align a power of two of at most HAK_PIECE_SIZE. NULL: no memory. */
 #define HAK_PIECE_SIZE ((size_t)4096)
-#define HAK_PIECES_MOST 8 /* adjacent ones that a block may have */
-/* In the piece that is bumped; NULL: it has no room. */
-void *hak_piece_bump(hak_heap *heap, size_t bytes, size_t align);
+#define HAK_PIECES_MOST (HAK_SHARED_MAX / HAK_PIECE_SIZE) /* adjacent ones that a block may have */
 void *hak_piece_alloc(hak_heap *heap, size_t bytes, size_t align);
 /* The block is free again; its bytes. Another verdict than OK: nothing has changed. */
 hak_verdict hak_piece_free(hak_heap *heap, hak_span *span, const void *p, size_t *bytes, bool *purge_due);
@@ -167,7 +149,10 @@ bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t s
 const char *hak_piece_fault(const hak_piece *piece, uint32_t owner, size_t *live);
 extern hak_lock hak_pieces_lock;
 
-/* --- blocks.c: slabs, large blocks, and what chooses between them --- */
+/* --- blocks.c: spans, slabs, large blocks, and what chooses between them --- */
+
+/* The entry of the heap's spans, if it is still the heap's; else NULL. Under its lock. */
+hak_span *hak_heap_span_at(const hak_heap *heap, uint32_t place);
 
 /* How a request ended. */
 typedef struct hak_heap_try {
@@ -180,29 +165,31 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* From the pieces that the heap has, of a class that has no slabs; NULL: take the long way. */
+/* The short way of a class that has no slabs yet: from pieces; NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-/* True, as of those below: the heap is deleted, and this was its last block. */
-bool hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
 /* The same of large blocks that were cached. */
-bool hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
+void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
 hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
-bool hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
+void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
 size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
 /* A large block of whole spans, in place. .p NULL: unchanged. */
 hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
 /* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move);
 /* A mapping that is the heap's. */
-bool hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
+void hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
 /* Gives all memory back, blocks or not. */
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
+/* Whether a deleted heap has had its last block put back since the last call. */
+bool hak_heap_some_ended(void);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -212,18 +199,15 @@ size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t s
 
 /* --- cache.c: what a thread keeps of a heap --- */
 
-/* A block of a class that has slabs from the thread's cache of the heap, or through it. .p NULL and no refuser: there is no cache for it. */
+/* A block of a class that has slabs from the thread's cache of the heap, or through it; a large one, of its class, from the cache alone. .p NULL and no
+ * refuser: there is no cache for it. */
 hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned class_code, hak_deferred *deferred);
 /* The class by which a large block is cached; HAK_CLASS_COUNT: it is too large for it. */
 unsigned hak_heap_large_class(size_t bytes);
-/* Whole spans from the thread's cache; NULL: it has none of that size. */
-void *hak_heap_cached_large(hak_tcache *cache, const hak_heap *heap, size_t size);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
 void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
-/* Whether a deleted heap had its last block in a cache, since the last call. */
-bool hak_heap_caches_ended_some(void);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
@@ -267,7 +251,7 @@ bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
 /* Of what is sampled while requests come from it. */
 int64_t *hak_heap_countdown(void);
 
-/* fork: all locks of this box in rank order, but what hak_heap_hold_ends and _resets take. */
+/* fork: all locks of this box in rank order, but what hak_heap_hold_ends takes. */
 void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */

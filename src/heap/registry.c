@@ -159,12 +159,6 @@ static void unlink_locked(hak_heap *h) {
   *(h->next != NULL ? &h->next->prev : &newest) = h->prev;
 }
 
-void hak_heap_unlink(hak_heap *h) {
-  hak_lock_take(&hak_heaps_lock);
-  unlink_locked(h);
-  hak_lock_drop(&hak_heaps_lock);
-}
-
 void hak_heap_release(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
   hak_heap_entry *entry = entry_at(h->index);
@@ -175,22 +169,22 @@ void hak_heap_release(hak_heap *h) {
   hak_meta_give_one(h);
 }
 
-/* Of heaps by index: from the end of one life to the beginning of the next. A fork waits for it: its child would have the heap half emptied. */
-#define RESET_LOCKS 8
-static hak_lock reset_locks[RESET_LOCKS];
+static unsigned resetting; /* heaps between two lives; registry lock, released to who awaits that there are none */
 
-HAK_COLD void hak_heap_hold_resets(void) {
-  for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_take(&reset_locks[i]);
+void hak_heap_await_resets(void) {
+  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark());
+  while (hak_load_acquire(&resetting) != 0) hak_os_sleep_ms(1);
 }
 
-HAK_COLD void hak_heap_let_resets(void) {
-  for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_drop(&reset_locks[i]);
-}
-
-HAK_COLD void hak_heap_put_aside(hak_heap *h) {
-  hak_lock_take(&reset_locks[h->index % RESET_LOCKS]);
+void hak_heap_end_life(hak_heap *h, bool stays) {
+  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark());
   hak_lock_take(&hak_heaps_lock);
-  end_life_locked(h);
+  if (stays) {
+    end_life_locked(h);
+    hak_add_single(&resetting, 1);
+  } else {
+    unlink_locked(h);
+  }
   hak_lock_drop(&hak_heaps_lock);
 }
 
@@ -202,8 +196,9 @@ HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
   memset(h->bins, 0, sizeof h->bins);
   memset(h->bumped, 0, sizeof h->bumped);
   begin_life_locked(h, parent);
+  HAK_ASSERT(resetting > 0);
+  hak_store_release(&resetting, resetting - 1);
   hak_lock_drop(&hak_heaps_lock);
-  hak_lock_drop(&reset_locks[h->index % RESET_LOCKS]);
 }
 
 /* Frees charge under the heap's locks: with all of them, none is between two heaps. */
@@ -247,33 +242,58 @@ static uint16_t made_bins(const hak_heap *h) {
   return (uint16_t)made;
 }
 
+/* Those of `bins`, and the heap's own, by rank, until one says no. */
+static bool each_lock(hak_heap *h, uint16_t bins, bool (*call)(hak_lock *lock)) {
+  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
+    for (unsigned j = 0; (bins >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) {
+      if (!call(&h->bins[i][j].lock)) return false;
+    }
+  }
+  return call(&h->lock);
+}
+
+static bool take(hak_lock *lock) {
+  hak_lock_take(lock);
+  return true;
+}
+
+static bool drop(hak_lock *lock) {
+  hak_lock_drop(lock);
+  return true;
+}
+
 /* Bins are made under the heap's own lock, which comes last: those that others make meanwhile have to be waited for, too. */
 void hak_heap_take_locks(hak_heap *h) {
   for (;;) {
     uint16_t made = made_bins(h);
-    for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
-      for (unsigned j = 0; (made >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) hak_lock_take(&h->bins[i][j].lock);
-    }
-    hak_lock_take(&h->lock);
+    each_lock(h, made, take);
     h->locked_bins = made;
     if (made_bins(h) == made) return;
     hak_heap_drop_locks(h);
   }
 }
 
-void hak_heap_drop_locks(hak_heap *h) {
-  uint16_t made = h->locked_bins;
-  hak_lock_drop(&h->lock);
-  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
-    for (unsigned j = 0; (made >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) hak_lock_drop(&h->bins[i][j].lock);
-  }
+void hak_heap_drop_locks(hak_heap *h) { each_lock(h, h->locked_bins, drop); }
+
+void hak_heap_fork_lock(void) {
+  hak_lock_take(&hak_heaps_lock);
+  for (hak_heap *h = newest; h != NULL; h = h->prev) hak_heap_take_locks(h);
+  hak_lock_take(&hak_pieces_lock);
 }
 
-void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
-  hak_assert_held(&hak_heaps_lock);
-  for (hak_heap *h = newest; h != NULL; h = h->prev) {
-    if (h->life != 0) take(h, context);
-  }
+void hak_heap_fork_unlock(void) {
+  hak_lock_drop(&hak_pieces_lock);
+  for (hak_heap *h = newest; h != NULL; h = h->prev) hak_heap_drop_locks(h);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
+  bool all = is(&hak_heaps_lock) && is(&hak_pieces_lock);
+  if (!all) return false;
+  hak_lock_take(&hak_heaps_lock);
+  for (hak_heap *h = newest; all && h != NULL; h = h->prev) all = h->life == 0 || each_lock(h, made_bins(h), is);
+  hak_lock_drop(&hak_heaps_lock);
+  return all;
 }
 
 hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
@@ -282,13 +302,6 @@ hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
   hak_heap *near = id == 0 ? NULL : hak_heap_of_owner(hint), *h = near != NULL && near->id <= id + 1 ? near : oldest;
   while (h != NULL && (h->id <= id || h->life == 0 || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
   hint = h == NULL ? 0 : hak_heap_owner(h);
-  return h;
-}
-
-hak_heap *hak_heap_after(uint64_t id) {
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap *h = hak_heap_after_locked(id, false);
-  hak_lock_drop(&hak_heaps_lock);
   return h;
 }
 
@@ -325,7 +338,7 @@ size_t hak_heap_share(const hak_heap *h) {
   return limit == SIZE_MAX || hak_load_relaxed(&h->callback) == NULL ? SIZE_MAX : limit / 100 * percent + limit % 100 * percent / 100;
 }
 
-#define FALLS_BY 16 /* part of the limit */
+#define FALLS_BY 16 /* part of the limit, as hakmem/heap.h promises */
 static HAK_COLD void look_again(hak_heap *h, size_t out) {
   size_t share = hak_heap_share(h), by = hak_load_relaxed(&h->limit) / FALLS_BY, called = HAK_HEAP_CALLED;
   if (share == SIZE_MAX || share < by || out > share - by) return;
@@ -340,20 +353,19 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   }
 }
 
-/* live: without what caches know, and so below 0 where others have freed what one of them counts. */
-static void raise_peak(hak_heap *h, size_t live) {
+void hak_heap_raise_peak(hak_heap *h, size_t live) {
   if ((int64_t)live <= 0) return;
   size_t peak = hak_load_relaxed(&h->peak);
   while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
 void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
-  raise_peak(h, hak_add_relaxed(&h->live, bytes));
+  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, bytes));
   hak_add_relaxed(&h->requests, 1);
 }
 
 void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
-  raise_peak(h, hak_add_relaxed(&h->live, after - before));
+  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, after - before));
 }
 
 void hak_heap_note_free(hak_heap *h, size_t bytes) {

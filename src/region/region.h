@@ -57,7 +57,7 @@ typedef struct hak_span {
   uint16_t span_count; /* of the slab or extent */
   uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; claimed: api/reserve.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
-  uint32_t place;      /* of the first span of what a heap has: in its list (heap/spans.c); that heap's lock */
+  uint32_t place;      /* of the first span of what a heap has: in its list (heap/blocks.c); that heap's lock */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */

@@ -3,16 +3,28 @@
 
 #include <string.h>
 
-#include "slab/purged.h"
-
 _Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64, "a span's bitmap has a bit for each of its smallest blocks");
 _Static_assert(HAK_PURGED_LIST == HAK_FULLNESS_LISTS - 1, "refills come to it last");
 
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
+/* A purged slab that leaves its list counts as resident. */
+static void leave_purged(hak_span *s) {
+  size_t pages = s->scan_state & HAK_PURGED_GONE_MASK;
+  HAK_ASSERT(hak_load_relaxed(&hak_span_pool.purged_slab_pages) >= pages);
+  hak_sub_relaxed(&hak_span_pool.purged_slab_pages, pages);
+  s->scan_state = 0;
+}
+
+/* What has come free since is worth another call when half of what was live has: a few calls for a slab in all. */
+static bool stays_purged(const hak_span *s, unsigned free_count) {
+  HAK_ASSERT(free_count <= s->bumped);
+  return s->list == HAK_PURGED_LIST && (s->bumped - free_count) * 2 > hak_slab_live_when_purged(s);
+}
+
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
-  if (s->list == HAK_PURGED_LIST) hak_slab_left_purged(s);
+  if (s->list == HAK_PURGED_LIST) leave_purged(s);
   if (s->prev != NULL)
     s->prev->next = s->next;
   else
@@ -51,7 +63,7 @@ void hak_slab_settle_count(hak_span *s, unsigned n) {
 /* Puts the slab, which has n free blocks, on the list it asks for; on none when it has none. */
 HAK_INLINE void settle(hak_slab_set *set, hak_span *s, unsigned n) {
   unsigned list = list_for(s, n);
-  if (list != s->list && !(s->list == HAK_PURGED_LIST && hak_slab_stays_purged(s, n))) {
+  if (list != s->list && !stays_purged(s, n)) {
     if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
     if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
   }
@@ -143,14 +155,7 @@ static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, 
   size_t block_size = hak_class_table[class_code].size;
   unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped)), free_count = hak_slab_free_count(s);
   uintptr_t at = s->start + (size_t)s->bumped * block_size;
-  unsigned i = n;
-  for (; i >= 4; i -= 4, at += 4 * block_size, end -= 4) {
-    end[-1] = (void *)at;
-    end[-2] = (void *)(at + block_size);
-    end[-3] = (void *)(at + 2 * block_size);
-    end[-4] = (void *)(at + 3 * block_size);
-  }
-  for (; i > 0; i--, at += block_size) *--end = (void *)at;
+  for (unsigned i = n; i > 0; i--, at += block_size) *--end = (void *)at;
   s->bumped += n;
   hak_slab_settle_count(s, free_count);
   if (s->bumped == s->blocks) set->bump_slab = NULL;

@@ -2,16 +2,18 @@
  * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
  *
  * `scan_state` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
- * last list, what purged.h says. */
+ * last list, what slab.h says. */
 #include <string.h>
 
-#include "slab/purged.h"
 #include "slab/slab.h"
 
 #define COUNT_MASK 0x1fffu /* a span holds 4,096 blocks at most */
 #define ROUND_SHIFT 13
 #define ROUND_MASK 0x3u
 #define UNPURGEABLE 0x8000u
+#define LIVE_MAX (UINT16_MAX >> HAK_PURGED_LIVE_SHIFT) /* or more */
+_Static_assert(HAK_SLAB_PAGES_MAX <= HAK_PURGED_GONE_MASK, "scan_state has room for the pages of the largest slab");
+
 /* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time; one for all
  * that there is does not come back, and takes more. */
 #define STEPS_MAX 2048
@@ -23,44 +25,34 @@ typedef struct search {
   bool at_once;
 } search;
 
-static bool is_over(const search *f) { return f->found == f->capacity || f->steps == 0; }
+/* Whether pages of it may be had. Of the last list those to which blocks have come back since their pages went. */
+static bool is_found(hak_span *s, const search *f) {
+  unsigned seen = s->scan_state, n = hak_slab_free_count(s), now = n | (f->walk & ROUND_MASK) << ROUND_SHIFT;
+  if (s->list == HAK_PURGED_LIST) return s->bumped - n < hak_slab_live_when_purged(s);
+  bool same = (seen & COUNT_MASK) == n;
+  if (same && (seen & UNPURGEABLE) != 0) return false;
+  if (f->at_once || (same && seen != now)) return true;
+  s->scan_state = (uint16_t)now;
+  return false;
+}
 
 /* Returns where it stopped; NULL: at the end of the list. */
 static hak_span *look(hak_span *s, search *f) {
-  for (; s != NULL && !is_over(f); s = s->next) {
-    HAK_ASSERT(s->list < HAK_PURGED_LIST);
-    f->steps--;
-    unsigned seen = s->scan_state, n = hak_slab_free_count(s), now = n | (f->walk & ROUND_MASK) << ROUND_SHIFT;
-    bool same = (seen & COUNT_MASK) == n;
-    if (same && (seen & UNPURGEABLE) != 0) continue;
-    bool idle = same && seen != now;
-    if (idle || f->at_once)
-      f->out[f->found++] = s;
-    else
-      s->scan_state = (uint16_t)now;
+  for (; s != NULL && f->found < f->capacity && f->steps > 0; s = s->next, f->steps--) {
+    if (is_found(s, f)) f->out[f->found++] = s;
   }
   return s;
 }
 
-/* Those of the last list to which blocks have come back since their pages went. */
-static void look_again(hak_span *s, search *f) {
-  for (; s != NULL && !is_over(f); s = s->next) {
-    HAK_ASSERT(s->list == HAK_PURGED_LIST);
-    f->steps--;
-    if (s->bumped - hak_slab_free_count(s) < hak_slab_live_when_purged(s)) f->out[f->found++] = s;
-  }
+/* From this list on slabs may have whole pages free: half-free ones where few blocks lie on a page, all where a free block is one. */
+static unsigned least_list(size_t size) {
+  size_t page = hak_os_page_size();
+  return size >= page ? 0 : size >= page / 4 ? 2 : 3;
 }
 
-/* Half-free slabs have whole pages free only where few blocks lie on a page. */
-static bool has_pages_half_free(size_t size) { return size >= hak_os_page_size() / 4; }
-
 static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
-  size_t size = hak_class_size(class_code);
-  look(set->lists[3], f);
-  if (has_pages_half_free(size)) look(set->lists[2], f);
-  look_again(set->lists[HAK_PURGED_LIST], f);
-  /* Each free block is a page at least. */
-  for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
+  for (unsigned list = HAK_PURGED_LIST; list-- > least_list(hak_class_size(class_code));) look(set->lists[list], f);
+  look(set->lists[HAK_PURGED_LIST], f);
 }
 
 /* Stamps with the walk: one walk may take four rounds, and two bits could not tell them apart. */
@@ -72,13 +64,12 @@ static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, se
     set->walk_round = (uint8_t)round;
   }
   f->walk = set->walk;
-  bool half_free = s != NULL && s->list == 2;
-  if (!half_free) {
+  if (s == NULL || s->list == 3) {
     s = look(s != NULL ? s : set->lists[3], f);
-    half_free = s == NULL && has_pages_half_free(hak_class_size(class_code));
-    if (half_free) s = set->lists[2];
+    if (s == NULL && least_list(hak_class_size(class_code)) < 3) s = set->lists[2];
   }
-  set->look_next = half_free ? look(s, f) : s;
+  if (s != NULL && s->list == 2) s = look(s, f);
+  set->look_next = s;
 }
 
 unsigned hak_slab_find_sparse(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
@@ -149,7 +140,8 @@ bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *s, uint32_t tag, hak
   unsigned n = hak_slab_free_count(s);
   out->count = 0;
   memset(out->claimed, 0, sizeof out->claimed);
-  for (free_range h = {0}; out->count < HAK_FREE_RANGES_MAX && next_free_range(s, &h);) {
+  for (free_range h = {0}; next_free_range(s, &h);) {
+    HAK_ASSERT(out->count < HAK_FREE_RANGES_MAX);
     out->pages[out->count].start = (void *)h.from;
     out->pages[out->count++].bytes = h.to - h.from;
     claim(s, h.first, h.end, out);
@@ -187,6 +179,8 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
   hak_slab_settle_count(s, n);
   size_t pages = 0;
   for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
-  hak_slab_note_purged(s, pages, s->bumped - n);
+  HAK_ASSERT(pages > 0 && pages <= HAK_PURGED_GONE_MASK);
+  s->scan_state = (uint16_t)(pages | hak_min_size(s->bumped - n, LIVE_MAX) << HAK_PURGED_LIVE_SHIFT);
+  hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
   return twice;
 }

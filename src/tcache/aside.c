@@ -1,31 +1,31 @@
 /* A cache that its thread may not use for a while. */
-#include <string.h>
-
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
-/* Of the calling thread, which is in a slow path from here until it is taken back: no thief comes by. */
-static bool put_tops_aside(hak_tcache *t) {
-  if (t->aside == NULL) t->aside = (void ***)hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
-  if (t->aside == NULL) return false;
-  hak_tcache_enter(t);
-  HAK_ASSERT(t->top == hak_tls.top);
-  memcpy(t->aside, hak_tls.top, sizeof hak_tls.top);
-  for (unsigned code = 0; code < HAK_CODES; code++) hak_tls.top[code] = HAK_NULL_TOP;
-  hak_store_relaxed(&t->top, t->aside);
-  return true;
+/* The thread's tops of classes that are not fenced, and where those of fenced ones are. */
+static void exchange_tops(hak_tcache *t) {
+  HAK_ASSERT(t->top == hak_tls.top && t->busy > 0);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (hak_tcache_is_fenced(t, c)) continue;
+    void **top = t->top[c + 1];
+    t->top[c + 1] = t->bins[c].fenced_top;
+    t->bins[c].fenced_top = top;
+  }
 }
 
-bool hak_tcache_put_aside(void) {
+/* The thread is in a slow path from here until the cache is taken back: no thief comes by. */
+void hak_tcache_put_aside(void) {
   hak_tcache *t = hak_tls.cache;
   HAK_ASSERT(hak_tls.phase != HAK_THREAD_FORBIDDEN && hak_tls.aside == NULL);
-  if (t != NULL && !put_tops_aside(t)) return false;
+  if (t != NULL) {
+    hak_tcache_enter(t);
+    exchange_tops(t);
+  }
   hak_tls.aside = t;
   hak_tls.cache = NULL;
   hak_tls.phase_aside = hak_tls.phase;
   hak_tls.phase = HAK_THREAD_FORBIDDEN;
   hak_count_forbid();
-  return true;
 }
 
 void hak_tcache_take_back(void) {
@@ -36,7 +36,6 @@ void hak_tcache_take_back(void) {
   hak_tls.aside = NULL;
   hak_tls.cache = t;
   if (t == NULL) return;
-  memcpy(hak_tls.top, t->aside, sizeof hak_tls.top);
-  hak_store_relaxed(&t->top, hak_tls.top);
+  exchange_tops(t);
   hak_tcache_leave(t);
 }

@@ -105,10 +105,4 @@ HAK_INLINE bool hak_tcache_push_code(void *p, size_t code) {
   return true;
 }
 
-/* False: take the slow path. */
-HAK_INLINE bool hak_tcache_push(void *p) {
-  size_t offset;
-  return hak_tcache_push_code(p, hak_tcache_code(p, &offset));
-}
-
 #endif

@@ -6,10 +6,8 @@
 #define OFF_REQUESTS (HAK_COUNT_OFF_BYTES / 1024)
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
-#define CERTAIN 64                  /* a rate at which 1 - e^-rate is 1 */
-/* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. */
+/* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. Where N is 1 none does. */
 #define GUARD_TAKEN (64 + HAK_GRANULE - 1)
-#define GUARD_ALL_UP_TO 16 /* but not where N is that low */
 
 /* How many samples of a kind there have been lately. Any thread, relaxed: a lost change makes a window a little longer. */
 typedef struct pace {
@@ -32,14 +30,13 @@ static void set_countdown(int64_t bytes) {
 }
 
 static double mean_for_guards(double guard_rate) {
-  double least = HAK_COUNTED_BYTES(0), blocks = 1 / hak_one_minus_exp(guard_rate);
-  double taken = least * (blocks < GUARD_ALL_UP_TO ? 1 : blocks / GUARD_ALL_UP_TO);
+  double taken = (double)HAK_COUNTED_BYTES(0) / hak_one_minus_exp(guard_rate);
   return (taken < GUARD_TAKEN ? taken : GUARD_TAKEN) / guard_rate;
 }
 
 static hak_count_rates rates_of(const hak_counting_rates *r) {
   hak_count_rates made = {.profile_bytes = (float)r->profile_bytes};
-  if (r->guard_blocks != 0) made.guard_rate = r->guard_blocks == 1 ? CERTAIN : (float)-hak_ln(1 - 1 / r->guard_blocks);
+  if (r->guard_blocks != 0) made.guard_rate = r->guard_blocks == 1 ? HAK_CERTAIN : (float)-hak_ln(1 - 1 / r->guard_blocks);
   return made;
 }
 

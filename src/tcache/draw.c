@@ -31,7 +31,7 @@ double hak_ln(double x) {
 /* e^-x = (e^(-x/2^k))^(2^k). With y = 1 - e^-z, twice z is 1 - (1 - y)^2 = y (2 - y): no digit is lost. */
 double hak_one_minus_exp(double x) {
   HAK_ASSERT(x >= 0);
-  if (x > 45) return 1;
+  if (x >= HAK_CERTAIN) return 1;
   if (x < 0x1p-10) return x * (1 - x * (1. / 2 - x * (1. / 6 - x * (1. / 24 - x * (1. / 120)))));
   unsigned halvings = 0;
   for (; x > 0.125; x /= 2) halvings++;
@@ -43,11 +43,9 @@ double hak_one_minus_exp(double x) {
 
 double hak_draw_uniform(uint64_t random) { return ((double)(random >> 11) + 0.5) * 0x1p-53; }
 
-double hak_draw_exponential(uint64_t random) { return -hak_ln(hak_draw_uniform(random)); }
-
 uint64_t hak_draw_trials(double mean, uint64_t random) {
   HAK_ASSERT(mean >= 0);
-  double failures = hak_draw_exponential(random) * mean;
+  double failures = -hak_ln(hak_draw_uniform(random)) * mean;
   return failures >= (double)(TRIALS_MAX - 1) ? TRIALS_MAX : (uint64_t)failures + 1;
 }
 

@@ -8,9 +8,8 @@
 double hak_ln(double x);
 /* 1 - e^-x for x >= 0; relative error below 1e-14, also where x is small. */
 double hak_one_minus_exp(double x);
+#define HAK_CERTAIN 45 /* x from which on that is 1 */
 
-/* Exponentially distributed with mean 1, from 64 random bits. */
-double hak_draw_exponential(uint64_t random);
 /* How many trials up to and including the first success, where trials come `mean` apart on average, exponentially: success in
  * each has the probability 1 - e^(-1/mean). mean 0: the first. At most 2^62. */
 uint64_t hak_draw_trials(double mean, uint64_t random);

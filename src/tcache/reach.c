@@ -15,9 +15,8 @@
 
 #include "tcache/tcache.h"
 
-#define BATCH 32 /* caches that share barriers */
-#define PLANTS 128 /* and magazines; at least as many as there are classes */
-#define IDLE_BLOCKS 16384 /* of a call that does not go to the end: half a millisecond */
+#define PLANTS (HAK_CLASS_COUNT + 1) /* magazines that share barriers, and so caches: one has one of each class, and its stacks */
+#define IDLE_BLOCKS (PLANTS * HAK_MAGAZINE_SLOTS) /* of a call that does not go to the end, about: as many as these have */
 
 hak_lock hak_tcache_reach_lock;
 static const void *robber; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
@@ -29,7 +28,6 @@ typedef struct parcel {
   void *blocks[HAK_MAGAZINE_SLOTS - 2];
 } parcel;
 _Static_assert(sizeof(parcel) <= HAK_META_SIZE, "a parcel is a metadata block");
-_Static_assert(PLANTS >= HAK_CLASS_COUNT, "of a cache each class has room");
 
 /* What was taken and belongs to nobody but the thief. */
 typedef struct haul {
@@ -40,7 +38,7 @@ typedef struct haul {
 } haul;
 
 /* Under the reach lock: too large for the smallest stacks. */
-static hak_tcache *batch[BATCH];
+static hak_tcache *batch[PLANTS];
 static unsigned batch_size, plant_count;
 static struct {
   hak_tcache *t;
@@ -118,11 +116,6 @@ HAK_RACY static unsigned worth(const hak_tcache *t) {
     n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].planted) == 0;
   }
   return n;
-}
-
-static void let_go(hak_tcache *t) {
-  HAK_ASSERT(t->thief == 1);
-  hak_store_release(&t->thief, 0);
 }
 
 static parcel *take_parcel(haul *h, unsigned c, unsigned count) {
@@ -243,8 +236,21 @@ static void copy_blocks(haul *h) {
   }
 }
 
-/* Leaves in the batch those that the thief has to itself. */
-static void keep_sleepers(void) {
+static void let_go(hak_tcache *t) {
+  HAK_ASSERT(t->thief == 1);
+  hak_store_release(&t->thief, 0);
+}
+
+static void let_batch_go(void) {
+  while (batch_size > 0) let_go(batch[--batch_size]);
+}
+
+/* Leaves in the batch those that the thief has to itself. False: no system call, no theft. */
+static bool keep_sleepers(void) {
+  hak_assert_held(&hak_tcache_reach_lock);
+  HAK_ASSERT(batch_size > 0 && batch_size <= PLANTS);
+  for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->thief, 1);
+  if (!hak_os_barrier()) return false;
   unsigned kept = 0;
   for (unsigned i = 0; i < batch_size; i++) {
     hak_tcache *t = batch[i];
@@ -254,17 +260,14 @@ static void keep_sleepers(void) {
       let_go(t);
   }
   batch_size = kept;
+  return true;
 }
 
-/* False: no system call, no theft. */
+/* False: no system call. */
 static bool rob(bool pinned_too, haul *h) {
-  hak_assert_held(&hak_tcache_reach_lock);
-  HAK_ASSERT(batch_size > 0 && batch_size <= BATCH);
-  for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->thief, 1);
   plant_count = 0;
-  bool works = hak_os_barrier();
+  bool works = keep_sleepers();
   if (works) {
-    keep_sleepers();
     /* All of these first: a plant is promised a parcel. */
     for (unsigned i = 0; i < batch_size; i++) take_stacks(batch[i], pinned_too, h);
     for (unsigned i = 0; i < batch_size; i++) plant_all(batch[i], pinned_too, h);
@@ -273,7 +276,7 @@ static bool rob(bool pinned_too, haul *h) {
       if (hak_os_barrier()) copy_blocks(h);
     }
   }
-  for (unsigned i = 0; i < batch_size; i++) let_go(batch[i]);
+  let_batch_go();
   return works;
 }
 
@@ -317,11 +320,12 @@ static void get_parcels(haul *h, unsigned count) {
   }
 }
 
+static bool is_others(const hak_tcache *t) { return hak_load_relaxed(&t->used) && t != hak_tls.cache; }
+
 /* Whether the clock, or whoever wants all, asks for what this one keeps. */
 static bool is_asked_for(const hak_tcache *t, uint64_t idle_since_ms) {
-  if (!hak_load_relaxed(&t->used) || t == hak_tls.cache) return false;
   uint64_t exit_ms = hak_load_relaxed(&t->exit_ms);
-  return idle_since_ms == UINT64_MAX || (exit_ms <= idle_since_ms && exit_ms != t->reached_ms);
+  return is_others(t) && (idle_since_ms == UINT64_MAX || (exit_ms <= idle_since_ms && exit_ms != t->reached_ms));
 }
 
 /* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into. Moves *at behind them. */
@@ -329,9 +333,10 @@ static unsigned choose(hak_tcache **at, uint64_t idle_since_ms) {
   unsigned magazines = 0;
   hak_assert_held(&hak_tcache_reach_lock);
   batch_size = 0;
-  for (hak_tcache *t = *at; t != NULL && batch_size < BATCH; *at = t = t->next) {
+  for (hak_tcache *t = *at; t != NULL; *at = t = t->next) {
     if (!is_asked_for(t, idle_since_ms)) continue;
     unsigned n = worth(t);
+    HAK_ASSERT(n <= PLANTS);
     if (magazines + n > PLANTS) break;
     if (idle_since_ms != UINT64_MAX) t->reached_ms = hak_load_relaxed(&t->exit_ms);
     if (n == 0) continue;
@@ -371,21 +376,15 @@ bool hak_tcache_rob(bool (*has)(const hak_tcache *t), void (*take)(hak_tcache *t
   for (hak_tcache *at = hak_tcache_made(); at != NULL;) {
     hak_lock_take(&hak_tcache_reach_lock);
     hak_store_relaxed(&robber, hak_thread_mark());
-    unsigned asked = 0;
-    for (batch_size = 0; at != NULL && batch_size < BATCH; at = at->next) {
-      if (!hak_load_relaxed(&at->used) || at == hak_tls.cache || !has(at)) continue;
-      hak_store_relaxed(&at->thief, 1);
-      batch[batch_size++] = at;
+    for (batch_size = 0; at != NULL && batch_size < PLANTS; at = at->next) {
+      if (is_others(at) && has(at)) batch[batch_size++] = at;
     }
-    asked = batch_size;
-    bool works = asked > 0 && hak_os_barrier();
-    if (works)
-      keep_sleepers();
-    else
-      while (batch_size > 0) let_go(batch[--batch_size]);
-    missed |= works && batch_size < asked;
-    for (unsigned i = 0; i < batch_size; i++) take(batch[i], context);
-    while (batch_size > 0) let_go(batch[--batch_size]);
+    unsigned asked = batch_size;
+    if (asked > 0 && keep_sleepers()) {
+      missed |= batch_size < asked;
+      for (unsigned i = 0; i < batch_size; i++) take(batch[i], context);
+    }
+    let_batch_go();
     hak_store_relaxed(&robber, NULL);
     hak_lock_drop(&hak_tcache_reach_lock);
   }

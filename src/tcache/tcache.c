@@ -7,12 +7,12 @@
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
 #define STACK_BLOCKS_MAX 945
-/* And of fenced blocks so much beside. Both are of a thread that runs: four for each arena may have all of it, more share that. Near a
- * target there is none: 24 threads in bursts exceeded one of 150 MB by 4 % in the mean. */
-#define FENCED_BYTES (4 * HAK_MIB)
+#define SPARES_MAX (STACK_BLOCKS_MAX / (SLOTS / 2)) /* as many empty ones as a stack has */
+/* And of fenced blocks a magazine of each class beside. Both are of a thread that runs: four for each arena may have all of it, more share
+ * that. Near a target there is none: 24 threads in bursts exceeded one of 150 MB by 4 % in the mean. */
+#define FENCED_FIRST (hak_class_for(HAK_FAST_MAX) + 1)
+#define FENCED_CLASSES (HAK_PLAIN_CLASSES - FENCED_FIRST)
 #define RUNNING_OF_AN_ARENA 4
-#define BATCH_FIRST 4
-#define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
 /* Registry lock. */
 static hak_lock registry_lock;
@@ -23,10 +23,8 @@ static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of thr
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
 static void count_one(uint64_t *counter) { hak_add_single(counter, 1); }
 
-static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_group(hak_class_size(c))); }
-
 static uint16_t pinned_stack(unsigned c) {
-  size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
+  size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c))), usable = hak_magazine_usable[c];
   /* A pin below one magazine shrinks magazines; not where the setting was read after the first allocation. */
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
@@ -46,7 +44,7 @@ static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) 
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
-    t->bins[c] = (hak_tcache_bin){.fenced_top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.fenced_top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = HAK_BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -154,21 +152,17 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
-/* What counts for fenced_room; 0: the class is not fenced for its size, or pinned. */
 static size_t fenced_bytes(hak_tcache *t, unsigned c) {
-  size_t size = hak_class_size(c);
-  return size <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) ? 0 : loaded_blocks(t, c) * size;
+  HAK_ASSERT(hak_class_size(c) > HAK_FAST_MAX);
+  return hak_tcache_is_pinned(&t->bins[c]) ? 0 : loaded_blocks(t, c) * hak_class_size(c);
 }
 
-/* From here on each call counts on; what was taken or emptied meanwhile is missed until there seems to be no room. */
+/* From here on the short ways count on; what was taken or emptied meanwhile is missed until the next slow path. */
 static void count_fenced(hak_tcache *t) {
   size_t bytes = 0;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += fenced_bytes(t, c);
-  t->fenced_share = share_of(FENCED_BYTES);
-  t->fenced_room = (int64_t)t->fenced_share - (int64_t)bytes;
+  for (unsigned c = FENCED_FIRST; c < HAK_PLAIN_CLASSES; c++) bytes += fenced_bytes(t, c);
+  t->fenced_room = (int64_t)share_of(FENCED_CLASSES * HAK_MAGAZINE_BLOCK_BYTES) - (int64_t)bytes;
 }
-
-static void count_on(hak_tcache *t, unsigned c, size_t before) { t->fenced_room += (int64_t)before - (int64_t)fenced_bytes(t, c); }
 
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
@@ -199,12 +193,9 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* Out of the magazine first: a signal handler that ends the process here must not flush them again. */
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
-  HAK_ASSERT(loaded_blocks(t, c) > 0);
-  unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
-  void *oldest[HAK_MAGAZINE_SLOTS], **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
-  memcpy(oldest, first, n * sizeof *first);
-  *hak_tcache_top_of(t, c) -= n;
-  memmove(first, first + n, (count - n) * sizeof *first);
+  unsigned n = (loaded_blocks(t, c) + 1) / 2;
+  void *oldest[HAK_MAGAZINE_SLOTS];
+  hak_magazine_take_oldest(hak_magazine_empty_top(t->bins[c].loaded, c), hak_tcache_top_of(t, c), oldest, n);
   flush_blocks(t, c, oldest, n, d);
 }
 
@@ -238,15 +229,13 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this one's last. */
 static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
-  if (t->fenced_room >= (int64_t)hak_class_size(class_code) && t->fenced_share == share_of(FENCED_BYTES)) return;
   count_fenced(t);
-  for (unsigned n = 1; n <= HAK_CLASS_COUNT && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
-    unsigned c = (class_code + n) % HAK_CLASS_COUNT;
-    size_t before = fenced_bytes(t, c);
-    if (before == 0) continue;
+  for (unsigned n = 1; n <= FENCED_CLASSES && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
+    unsigned c = FENCED_FIRST + (class_code - FENCED_FIRST + n) % FENCED_CLASSES;
+    if (fenced_bytes(t, c) == 0) continue;
     flush_half(t, c, d);
     publish_count(t, c);
-    count_on(t, c, before);
+    count_fenced(t);
   }
 }
 
@@ -283,9 +272,7 @@ void *hak_tcache_pop_any(unsigned c) {
 
 static void *pop(hak_tcache *t, unsigned c) {
   if (HAK_HARD(RANDOM) && hak_tcache_is_fenced(t, c)) return pop_any(t, c);
-  void **top = *hak_tcache_top_of(t, c), *p = *top;
-  if (HAK_LIKELY(p != NULL)) *hak_tcache_top_of(t, c) = top - 1;
-  return p;
+  return hak_magazine_pop(hak_tcache_top_of(t, c));
 }
 
 static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
@@ -308,9 +295,8 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
-  size_t before = fenced_bytes(t, c);
   void *p = alloc(t, c, d);
-  count_on(t, c, before);
+  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
   return p;
 }
@@ -340,10 +326,10 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
-  if (hak_class_size(c) > HAK_FAST_MAX) make_fenced_room(t, c, d);
-  size_t before = fenced_bytes(t, c);
+  bool counts = hak_class_size(c) > HAK_FAST_MAX;
+  if (counts) make_fenced_room(t, c, d);
   free_block(t, p, c, d);
-  count_on(t, c, before);
+  if (counts) count_fenced(t);
   hak_tcache_leave(t);
 }
 
@@ -398,7 +384,7 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
     if (idle) {
       empty_bin(t, c, d);
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
-      b->batch = BATCH_FIRST;
+      b->batch = HAK_BATCH_FIRST;
       continue;
     }
     unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
@@ -465,6 +451,14 @@ hak_tcache *hak_tcache_attach(bool all_fenced) {
   return t;
 }
 
+static void retire_locked(hak_tcache *t) {
+  hak_assert_held(&registry_lock);
+  hak_store_relaxed(&t->used, false);
+  hak_sub_single(&used_count, 1);
+  t->next_unused = unused;
+  unused = t;
+}
+
 void hak_tcache_detach(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   hak_tls.phase = HAK_THREAD_ENDED;
@@ -475,10 +469,7 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_store_relaxed(&t->top, NULL);
   hak_tcache_leave(t);
   hak_lock_take(&registry_lock);
-  hak_store_relaxed(&t->used, false);
-  hak_sub_single(&used_count, 1);
-  t->next_unused = unused;
-  unused = t;
+  retire_locked(t);
   hak_lock_drop(&registry_lock);
 }
 
@@ -570,9 +561,6 @@ void hak_tcache_fork_child(void) {
     t->attached = t->heaps = NULL;
     t->top = NULL;
     t->busy = t->planted = 0;
-    t->used = false;
-    used_count--;
-    t->next_unused = unused;
-    unused = t;
+    retire_locked(t);
   }
 }

@@ -11,6 +11,9 @@
 #include "pool/meta.h"
 #include "tcache/cache.h"
 
+/* Blocks that a cache takes from slabs first; then twice as many each time. */
+#define HAK_BATCH_FIRST 4
+
 /* Counted only while front metrics are on. Relaxed; written by the owner. */
 typedef struct hak_cache_counts {
   uint64_t hits, misses, refills, flushes;
@@ -27,7 +30,7 @@ typedef struct hak_request_counts {
 
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
-  void **fenced_top; /* its last filled slot, where the class is fenced */
+  void **fenced_top; /* its last filled slot, where the class is fenced, or the cache put aside */
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
@@ -48,8 +51,7 @@ typedef struct hak_tcache {
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
   size_t stacked_bytes; /* of all full magazines, that is */
-  int64_t fenced_room; /* bytes of fenced blocks, not stacked, that may still be cached … */
-  size_t fenced_share; /* … of so many, when they were counted last */
+  int64_t fenced_room; /* bytes of blocks above HAK_FAST_MAX, not stacked, that may still be cached */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint64_t decayed_ms; /* when the cache was decayed last */
@@ -61,7 +63,6 @@ typedef struct hak_tcache {
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   bool all_fenced; /* every call has to take the slow path */
-  void ***aside; /* the tops while the cache is put aside; NULL: it never was */
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
@@ -114,12 +115,8 @@ HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
   hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
-    void **top = t->bins[class_code].fenced_top;
-    p = *top;
-    if (HAK_LIKELY(p != NULL)) {
-      t->bins[class_code].fenced_top = top - 1;
-      t->fenced_room += hak_class_size(class_code);
-    }
+    p = hak_magazine_pop(&t->bins[class_code].fenced_top);
+    if (HAK_LIKELY(p != NULL)) t->fenced_room += hak_class_size(class_code);
   }
   hak_tcache_leave(t);
   return p;
@@ -131,22 +128,17 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
-    void **top = t->bins[class_code].fenced_top;
     int64_t left = t->fenced_room - (int64_t)hak_class_size(class_code);
-    room = left >= 0 && ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
-    if (HAK_LIKELY(room)) {
-      t->fenced_room = left;
-      top[1] = p;
-      t->bins[class_code].fenced_top = top + 1;
-    }
+    room = left >= 0 && hak_magazine_push(&t->bins[class_code].fenced_top, p);
+    if (HAK_LIKELY(room)) t->fenced_room = left;
   }
   hak_tcache_leave(t);
   return room;
 }
 
 /* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each request ends its
- * countdown. False: no memory. */
-bool hak_tcache_put_aside(void);
+ * countdown. */
+void hak_tcache_put_aside(void);
 void hak_tcache_take_back(void);
 
 /* A block of the class, from the cache or through it; NULL: out of memory. */

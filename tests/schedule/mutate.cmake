@@ -23,10 +23,10 @@ elseif(MUTATION STREQUAL "start_twice")
 elseif(MUTATION STREQUAL "arena_made_twice")
   # The same of an arena.
   set(from [=[
-  while (arena_count <= index) {
+  while (arena_count <= index && make_locked(false)) {}
 ]=])
   set(to [=[
-  for (bool once = true; once; once = false) {
+  for (bool once = true; once && make_locked(false); once = false) {}
 ]=])
 elseif(MUTATION STREQUAL "depot_loses_what_was_there")
   # The magazine before is not behind the new one.
