@@ -8,12 +8,12 @@
 #include "api/init.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
+#include "api/samplers.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "api/usage.h"
 #include "guard/sample.h"
 #include "heap/heap.h"
-#include "large/huge.h"
 #include "os/glibc_malloc.h"
 #include "os/os.h"
 #include "profile/labels.h"
@@ -31,12 +31,7 @@ static size_t purge(size_t keep_bytes) {
   if (!hak_started()) return 0;
   hak_deferred d = {0};
   if (HAK_HARDENED) hak_quarantine_flush();
-  hak_tcache *t = hak_tls.cache;
-  hak_heap_flush(NULL, &d);
-  hak_heap_flush_others(NULL, &d);
-  hak_heap_end_deleted(&d);
-  if (t != NULL) hak_tcache_flush(t, &d);
-  hak_tcache_reach(UINT64_MAX, true, &d);
+  hak_flush_caches(&d);
   size_t purged = hak_decay_all(keep_bytes, &d);
   d.purge_due = false;
   hak_slow_exit(&d);
@@ -76,23 +71,10 @@ void hak_usage_release(size_t bytes) {
     purge(0);
 }
 
+/* glibc's numbers are all of -8 to -1, and 1. */
 HAK_EXPORT int hakmem_mallopt(int param, int value) {
-  switch (param) {
-    case M_TRIM_THRESHOLD:
-      if (value == -1) hak_usage_set("HAKMEM_DECAY_MS", INT64_MAX);
-      return 1;
-    case M_MXFAST:
-    case M_TOP_PAD:
-    case M_MMAP_THRESHOLD:
-    case M_MMAP_MAX:
-    case M_CHECK_ACTION:
-    case M_PERTURB:
-    case M_ARENA_TEST:
-    case M_ARENA_MAX:
-      return 1;
-    default:
-      return 0;
-  }
+  if (param == M_TRIM_THRESHOLD && value == -1) hak_usage_set("HAKMEM_DECAY_MS", INT64_MAX);
+  return param == M_MXFAST || (M_ARENA_MAX <= param && param <= M_TRIM_THRESHOLD);
 }
 
 /* arena = uordblks + fordblks, heaps included, their mappings too. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
@@ -120,19 +102,13 @@ HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
   return mallinfo_now(&accessible);
 }
 
-static int clamp_int(size_t value) { return value > (size_t)__INT_MAX__ ? __INT_MAX__ : (int)value; }
-
+/* The same fields, no larger than they can be. */
 HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
   struct mallinfo2 m = hakmem_mallinfo2();
-  return (struct mallinfo){
-      .arena = clamp_int(m.arena),
-      .ordblks = clamp_int(m.ordblks),
-      .hblks = clamp_int(m.hblks),
-      .hblkhd = clamp_int(m.hblkhd),
-      .uordblks = clamp_int(m.uordblks),
-      .fordblks = clamp_int(m.fordblks),
-      .keepcost = clamp_int(m.keepcost),
-  };
+  struct mallinfo as_ints;
+  _Static_assert(sizeof m / sizeof(size_t) == sizeof as_ints / sizeof(int), "field by field");
+  for (size_t i = 0; i < sizeof m / sizeof(size_t); i++) ((int *)&as_ints)[i] = (int)hak_min_size(((size_t *)&m)[i], __INT_MAX__);
+  return as_ints;
 }
 
 HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_figures(false); }
@@ -164,7 +140,9 @@ static bool follow_options(void) {
     hak_slow_exit(&d);
   }
   if (hak_load_relaxed(&hak_config.heap_profile) != 0) hak_start();
-  return hak_profiler_follow();
+  bool made = hak_sampling_follow();
+  hak_profiler_start();
+  return made;
 }
 
 HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
