@@ -178,25 +178,15 @@ HAK_EXPORT uint64_t hakmem_served(void) {
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }
 
-static int set_options(size_t rate_bytes, int64_t on) {
-  if (rate_bytes > INT64_MAX) return EINVAL;
-  int error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
-  return error != 0 ? error : hak_config_set("HAKMEM_HEAP_PROFILE", on);
-}
-
 HAK_EXPORT int hakmem_profile_start(size_t rate_bytes) {
-  int saved = errno, error = set_options(rate_bytes, 1);
-  if (error == 0 && !follow_options()) error = ENOMEM;
+  if (rate_bytes > INT64_MAX) return EINVAL;
+  int saved = errno, error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
+  if (error == 0) error = hakmem_option_set("HAKMEM_HEAP_PROFILE", 1);
   errno = saved;
   return error;
 }
 
-HAK_EXPORT int hakmem_profile_stop(void) {
-  if (!hak_profile_made()) return ENOTSUP;
-  int error = set_options(0, 0);
-  follow_options();
-  return error;
-}
+HAK_EXPORT int hakmem_profile_stop(void) { return hak_profile_made() ? hakmem_option_set("HAKMEM_HEAP_PROFILE", 0) : ENOTSUP; }
 
 HAK_EXPORT int hakmem_profile_reset(void) {
   if (!hak_profile_made()) return ENOTSUP;
