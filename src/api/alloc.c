@@ -1,20 +1,14 @@
 /* New blocks, below the checks of the hardened build: choice of the owner by size, and what is done where memory is out. */
 #include <errno.h>
-#include <string.h>
 
 #include "api/api.h"
-#include "api/forbid.h"
 #include "api/heaps.h"
-#include "api/reclaim.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
-#include "large/kept.h"
 #include "large/large.h"
-#include "large/quarantine.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 
@@ -109,6 +103,11 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
 
 void *hak_no_memory(void) {
   errno = ENOMEM;
+  return NULL;
+}
+
+void *hak_invalid(void) {
+  errno = EINVAL;
   return NULL;
 }
 

@@ -36,8 +36,9 @@ size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
 
-/* NULL, and errno says ENOMEM. */
+/* NULL, and errno says ENOMEM, or EINVAL. */
 HAK_COLD void *hak_no_memory(void);
+HAK_COLD void *hak_invalid(void);
 HAK_INLINE void *hak_or_no_memory(void *p) { return HAK_LIKELY(p != 0) ? p : hak_no_memory(); }
 
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
@@ -46,11 +47,12 @@ void *hak_raw_large(size_t size, size_t alignment, bool zeros, bool *zeroed);
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
 void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller);
-/* p, a huge block, by the kernel. NULL: it cannot, and p is as it was. */
-void *hak_raw_resize_huge(void *p, size_t size, size_t align);
+/* p, a huge block of the heap (NULL: the main one), by the kernel. NULL: it cannot, and p is as it was. */
+void *hak_raw_resize_huge(struct hakmem_heap *heap, void *p, size_t size, size_t align);
 size_t hak_raw_usable_size(const void *p, const void *caller);
-/* Size of the block at p, 0 when there is none of ours. */
-size_t hak_block_size(const void *p);
+/* The two steps of a free of an extent. Of threads that free it at once one comes out of the first, with its size. */
+size_t hak_raw_claim_extent(hak_region *region, void *p);
+void hak_raw_give_extent(hak_region *region, void *p);
 
 HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_tcache_pop(size);

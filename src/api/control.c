@@ -8,12 +8,12 @@
 #include "api/init.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
+#include "api/samplers.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "api/usage.h"
 #include "guard/sample.h"
 #include "heap/heap.h"
-#include "large/huge.h"
 #include "os/glibc_malloc.h"
 #include "os/os.h"
 #include "profile/profile.h"
@@ -30,12 +30,7 @@ static size_t purge(size_t keep_bytes) {
   if (!hak_started()) return 0;
   hak_deferred d = {0};
   if (HAK_HARDENED) hak_quarantine_flush();
-  hak_tcache *t = hak_tls.cache;
-  hak_heap_flush(NULL, &d);
-  hak_heap_flush_others(NULL, &d);
-  hak_heap_end_deleted(&d);
-  if (t != NULL) hak_tcache_flush(t, &d);
-  hak_tcache_reach(UINT64_MAX, true, &d);
+  hak_flush_caches(&d);
   size_t purged = hak_decay_all(keep_bytes, &d);
   d.purge_due = false;
   hak_slow_exit(&d);
@@ -75,23 +70,10 @@ void hak_usage_release(size_t bytes) {
     purge(0);
 }
 
+/* glibc's numbers are all of -8 to -1, and 1. */
 HAK_EXPORT int hakmem_mallopt(int param, int value) {
-  switch (param) {
-    case M_TRIM_THRESHOLD:
-      if (value == -1) hak_usage_set("HAKMEM_DECAY_MS", INT64_MAX);
-      return 1;
-    case M_MXFAST:
-    case M_TOP_PAD:
-    case M_MMAP_THRESHOLD:
-    case M_MMAP_MAX:
-    case M_CHECK_ACTION:
-    case M_PERTURB:
-    case M_ARENA_TEST:
-    case M_ARENA_MAX:
-      return 1;
-    default:
-      return 0;
-  }
+  if (param == M_TRIM_THRESHOLD && value == -1) hak_usage_set("HAKMEM_DECAY_MS", INT64_MAX);
+  return param == M_MXFAST || (M_ARENA_MAX <= param && param <= M_TRIM_THRESHOLD);
 }
 
 /* arena = uordblks + fordblks, heaps included, their mappings too. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
@@ -119,19 +101,13 @@ HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
   return mallinfo_now(&accessible);
 }
 
-static int clamp_int(size_t value) { return value > (size_t)__INT_MAX__ ? __INT_MAX__ : (int)value; }
-
+/* The same fields, no larger than they can be. */
 HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
   struct mallinfo2 m = hakmem_mallinfo2();
-  return (struct mallinfo){
-      .arena = clamp_int(m.arena),
-      .ordblks = clamp_int(m.ordblks),
-      .hblks = clamp_int(m.hblks),
-      .hblkhd = clamp_int(m.hblkhd),
-      .uordblks = clamp_int(m.uordblks),
-      .fordblks = clamp_int(m.fordblks),
-      .keepcost = clamp_int(m.keepcost),
-  };
+  struct mallinfo as_ints;
+  _Static_assert(sizeof m / sizeof(size_t) == sizeof as_ints / sizeof(int), "field by field");
+  for (size_t i = 0; i < sizeof m / sizeof(size_t); i++) ((int *)&as_ints)[i] = (int)hak_min_size(((size_t *)&m)[i], __INT_MAX__);
+  return as_ints;
 }
 
 HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_figures(false); }
@@ -163,7 +139,9 @@ static bool follow_options(void) {
     hak_slow_exit(&d);
   }
   if (hak_load_relaxed(&hak_config.heap_profile) != 0) hak_start();
-  return hak_profiler_follow();
+  bool made = hak_sampling_follow();
+  hak_profiler_start();
+  return made;
 }
 
 /* Before the environment is read an option only changes: the start follows it. */
@@ -200,25 +178,15 @@ HAK_EXPORT uint64_t hakmem_served(void) {
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }
 
-static int set_options(size_t rate_bytes, int64_t on) {
-  if (rate_bytes > INT64_MAX) return EINVAL;
-  int error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
-  return error != 0 ? error : hak_config_set("HAKMEM_HEAP_PROFILE", on);
-}
-
 HAK_EXPORT int hakmem_profile_start(size_t rate_bytes) {
-  int saved = errno, error = set_options(rate_bytes, 1);
-  if (error == 0 && !follow_options()) error = ENOMEM;
+  if (rate_bytes > INT64_MAX) return EINVAL;
+  int saved = errno, error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
+  if (error == 0) error = hakmem_option_set("HAKMEM_HEAP_PROFILE", 1);
   errno = saved;
   return error;
 }
 
-HAK_EXPORT int hakmem_profile_stop(void) {
-  if (!hak_profile_made()) return ENOTSUP;
-  int error = set_options(0, 0);
-  follow_options();
-  return error;
-}
+HAK_EXPORT int hakmem_profile_stop(void) { return hak_profile_made() ? hakmem_option_set("HAKMEM_HEAP_PROFILE", 0) : ENOTSUP; }
 
 HAK_EXPORT int hakmem_profile_reset(void) {
   if (!hak_profile_made()) return ENOTSUP;

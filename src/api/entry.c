@@ -17,7 +17,9 @@
 HAK_LINK_INIT;
 
 /* memset would make all pages resident of a block that will stay sparse. */
-static void *zero_large(void *p, size_t bytes, bool zeroed) {
+static void *calloc_large(size_t bytes, size_t align) {
+  bool zeroed = false;
+  void *p = hak_raw_large(bytes, align, true, &zeroed);
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return hak_or_no_memory(hak_totals_add(p));
 }
@@ -26,13 +28,9 @@ void *hak_calloc(size_t count, size_t size) {
   if (HAK_HARDENED) return hak_hard_calloc(HAK_ANY_ALIGN, count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
-  if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
-    void *p = hak_malloc(bytes);
-    return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
-  }
-  bool zeroed = false;
-  void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
-  return zero_large(p, bytes, zeroed);
+  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE);
+  void *p = hak_malloc(bytes);
+  return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
@@ -58,38 +56,25 @@ void hak_free_sized(void *p, size_t size) {
     hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no real size is HAK_SIZE_UNKNOWN */
     return;
   }
-#if HAK_CHECKS
-  if (HAK_LIKELY(p != NULL)) {
-    size_t actual = hak_block_size(p);
-    if (HAK_UNLIKELY(size > actual && actual != 0))
-      hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
-  }
-#else
-  (void)size;
-#endif
+  size_t actual = HAK_CHECKS && HAK_LIKELY(p != NULL) ? hak_block_size(p) : 0;
+  if (HAK_UNLIKELY(size > actual && actual != 0)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
   hak_free(p);
 }
 
 /* --- aligned allocation in its historical forms --- */
 
 void *hak_aligned(size_t align, size_t size) {
-  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
-  errno = EINVAL;
-  return NULL;
+  return HAK_LIKELY(hak_is_pow2(align)) ? hak_aligned_as(align, size, HAK_FAMILY_MALLOC) : hak_invalid();
 }
 
 void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
   size_t bytes;
-  if (HAK_UNLIKELY(!hak_is_pow2(align))) {
-    errno = EINVAL;
-    return NULL;
-  }
+  if (HAK_UNLIKELY(!hak_is_pow2(align))) return hak_invalid();
   if (align <= HAK_GRANULE) return hak_calloc(count, size);
   if (HAK_HARDENED) return hak_hard_calloc(align, count, size);
   if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
-  bool zeroed = false, large = hak_class_for_aligned(bytes, align) < 0;
-  void *p = large ? hak_raw_large(bytes, align, true, &zeroed) : hak_raw_aligned(align, bytes);
-  if (large) return zero_large(p, bytes, zeroed);
+  if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align);
+  void *p = hak_aligned_as(align, bytes, HAK_FAMILY_MALLOC);
   return p == NULL ? NULL : memset(p, 0, bytes);
 }
 
@@ -104,10 +89,7 @@ int hak_posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 void *hak_memalign(size_t alignment, size_t size) {
-  if (alignment > SIZE_MAX / 2 + 1) { /* no power of two is this large; up to the largest the error is ENOMEM */
-    errno = EINVAL;
-    return NULL;
-  }
+  if (alignment > SIZE_MAX / 2 + 1) return hak_invalid(); /* no power of two is this large; up to the largest the error is ENOMEM */
   return hak_aligned(hak_pow2_ceil(hak_max_size(alignment, HAK_GRANULE)), size);
 }
 
@@ -150,9 +132,7 @@ HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
 HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
 
 HAK_EXPORT void *hakmem_expand(void *p, size_t size) {
-  if (p != NULL) return hak_resize(p, size, HAK_IN_PLACE, HAK_CALLER());
-  errno = EINVAL;
-  return NULL;
+  return p != NULL ? hak_resize(p, size, HAK_IN_PLACE, HAK_CALLER()) : hak_invalid();
 }
 
 HAK_EXPORT void *hakmem_aligned_calloc(size_t alignment, size_t count, size_t size) { return hak_aligned_calloc(alignment, count, size); }

@@ -1,11 +1,9 @@
 /* free, below the checks of the hardened build: sorting out, on the slow path, whose block an address is. */
 #include "api/api.h"
-#include "api/forbid.h"
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "guard/empty.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "heap/cache.h"
@@ -20,8 +18,7 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
     hak_heap_free_mapping(owner, p);
     return;
   }
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
+  hak_sampled_note_free(p);
   if (hak_sample_contains(p)) {
     hak_sample_free(p);
     return;
@@ -38,13 +35,16 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
 
-static void free_extent(hak_region *region, void *p) {
-  hak_deferred d = {0};
+size_t hak_raw_claim_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
+  return hak_extent_size(region, p);
+}
+
+void hak_raw_give_extent(hak_region *region, void *p) {
+  hak_deferred d = {0};
+  hak_sampled_note_free(p);
   hak_dense_look(p, hak_extent_size(region, p));
   hak_extent_give(region, p, &d.purge_due);
   hak_slow_exit(&d);
@@ -73,11 +73,11 @@ static HAK_NOINLINE void free_slowly(void *p) {
   if (HAK_LIKELY(hak_code_is_class(code)))
     free_block(p, code - 1);
   else if (code == HAK_CODE_EXTENT)
-    free_extent(region, p);
+    hak_raw_claim_extent(region, p), hak_raw_give_extent(region, p);
   else if (code == HAK_CODE_SAMPLED && hak_region_slab_code(region, hak_region_index(region, p)) == HAK_CODE_IN_HEAP)
     hak_heap_free_block(region, p);
   else if (code == HAK_CODE_SAMPLED)
-    hak_forbid_look("free", p, 0), hak_sampled_free(p);
+    hak_forbid_look("free", p, 0), hak_sampled_end(p, false);
   else if (code == HAK_CODE_EXTENT_BODY)
     hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else
@@ -104,7 +104,11 @@ size_t hak_block_size(const void *p) {
   if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
   unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
   if (HAK_LIKELY(hak_code_is_class(code))) return hak_class_size(code - 1);
-  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return hak_heap_size_at(region, p);
+  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) {
+    unsigned c;
+    hak_heap *h = hak_heap_at(hak_region_span(region, p), p, &c);
+    return h == NULL ? 0 : hak_heap_block_size(h, hak_region_span(region, p), p, c);
+  }
   return code == HAK_CODE_EXTENT ? hak_extent_size(region, p) : 0;
 }
 

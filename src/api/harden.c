@@ -1,4 +1,3 @@
-#include "api/forbid.h"
 #include "api/harden.h"
 
 #include <errno.h>
@@ -7,10 +6,8 @@
 #include "api/api.h"
 #include "api/heaps.h"
 #include "api/held.h"
-#include "api/operators.h"
 #include "api/quarantine.h"
 #include "api/sampling.h"
-#include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "api/trailer.h"
@@ -26,9 +23,9 @@
 /* --- trailer --- */
 
 /* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
-static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, const char *where, hak_family family) {
+static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, hak_family family) {
   if ((family & HAK_TRAILER_RESIZED) == 0) return family;
-  if (!hak_trailer_rest_is_whole(p, block_size, size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, where);
+  if (!hak_trailer_rest_is_whole(p, block_size, size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, "at the call");
   return (hak_family)(family & ~HAK_TRAILER_RESIZED);
 }
 
@@ -64,7 +61,7 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
   }
   const char *before = (const char *)p - block_size;
   /* A child may not have the other's page: where p begins a page, the trailer before lies in another one. */
-  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && hak_sweep_is_child()) return;
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && hak_load_relaxed(&hak_forked)) return;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
   if (word != 0 || hak_held(r, before)) doubt_before(r, p, block_size);
@@ -78,21 +75,21 @@ extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __att
 static HAK_COLD bool is_mismatch(void) { return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known(); }
 
 /* Ends the program unless a block of `size` bytes and `family` may be freed so. */
-HAK_INLINE void check_request(const void *p, size_t size, hak_family family, size_t said, hak_family freed_as, const char *where) {
+HAK_INLINE void check_request(const void *p, size_t size, hak_family family, size_t said, hak_family freed_as) {
   if (HAK_UNLIKELY(family != freed_as)) {
-    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, "at the call");
     return; /* another's operator new may have asked for more than the program did */
   }
-  if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
+  if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, "at the call");
 }
 
 /* The same of the block at p, of block_size bytes. */
-HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
+HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as) {
   if (!HAK_HARD(CANARY)) return;
   hak_family family;
-  size_t size = read_trailer(p, block_size, where, &family);
-  if (HAK_UNLIKELY(family != freed_as)) family = plain_family(p, block_size, size, where, family);
-  check_request(p, size, family, said, freed_as, where);
+  size_t size = read_trailer(p, block_size, "at the call", &family);
+  if (HAK_UNLIKELY(family != freed_as)) family = plain_family(p, block_size, size, family);
+  check_request(p, size, family, said, freed_as);
 }
 
 /* --- who has a block --- */
@@ -102,26 +99,10 @@ HAK_NOINLINE void *hak_held_set_slow(void *p) {
   return p;
 }
 
-__attribute__((noreturn)) static HAK_COLD void report_not_held(const hak_region *r, const void *p, const char *where) {
+__attribute__((noreturn)) static HAK_COLD void report_not_held(const hak_region *r, const void *p) {
   const hak_span *s = hak_region_span(r, p);
   bool start = hak_slab_block_index(s, p) < s->blocks;
-  hak_misuse_abort(start ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START, p, hak_class_size(s->class_code), where);
-}
-
-/* --- zero --- */
-
-static HAK_COLD void report_not_zero(const void *p, size_t block_size) {
-  hak_misuse_abort(HAK_VERDICT_WRITTEN_AFTER_FREE, p, block_size, "when the block was to be used again");
-}
-
-HAK_INLINE void check_zero(const void *p, size_t block_size) {
-  if (HAK_UNLIKELY(!hak_is_zero(p, block_size))) report_not_zero(p, block_size);
-}
-
-/* Frees a block of a slab that has passed the checks. */
-HAK_INLINE void free_small(void *p, unsigned class_code) {
-  hak_tcache *t = HAK_HARD(QUARANTINE) ? hak_thread_cache() : NULL;
-  if (t == NULL || !hak_quarantine_put(t, p, class_code)) hak_raw_free(p);
+  hak_misuse_abort(start ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START, p, hak_class_size(s->class_code), "at the call");
 }
 
 /* --- entry points --- */
@@ -135,39 +116,32 @@ HAK_INLINE void *pop(unsigned class_code) {
 HAK_INLINE void *hand_out(hak_region *r, void *p, size_t block_size, size_t size, hak_family family) {
   HAK_ASSERT(size + TRAILER_BYTES <= block_size);
   hak_held_begin(r, p);
-  if (HAK_HARD(ZERO)) check_zero(p, block_size);
+  if (HAK_HARD(ZERO) && HAK_UNLIKELY(!hak_is_zero(p, block_size)))
+    hak_misuse_abort(HAK_VERDICT_WRITTEN_AFTER_FREE, p, block_size, "when the block was to be used again");
   if (HAK_HARD(CANARY)) hak_trailer_write(p, block_size, size, family);
   hak_held_set(r, p);
   return p;
 }
 
-/* Without an alignment the request is counted. */
-static void *obtain_small(size_t total, size_t align) {
-  if (align == 0) {
-    void *p = pop(hak_class_for(total));
-    return p != NULL ? p : hak_malloc_slow(total);
-  }
-  int class_code = hak_class_for_aligned(total, align);
+/* A block of so many bytes. A small request without an alignment is counted. */
+static void *attempt(size_t total, size_t align, bool *zeroed) {
+  if (total > HAK_SMALL_MAX) return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), false, zeroed);
+  int class_code = align == HAK_ANY_ALIGN ? (int)hak_class_for(total) : hak_class_for_aligned(total, align);
   if (class_code < 0) return hak_raw_aligned(align, total);
-  hak_count_request(total);
+  if (align != HAK_ANY_ALIGN) hak_count_request(total);
   void *p = pop((unsigned)class_code);
-  return p != NULL ? p : hak_aligned_slow((unsigned)class_code, total, align);
-}
-
-static void *obtain_large(size_t total, size_t align, bool *zeroed) {
-  return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), false, zeroed);
+  if (p != NULL) return p;
+  return align == HAK_ANY_ALIGN ? hak_malloc_slow(total) : hak_aligned_slow((unsigned)class_code, total, align);
 }
 
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
-static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
-  *zeroed = false;
+static void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - 2 * TRAILER_BYTES)) return hak_no_memory();
   size_t total = hak_align_up(size + TRAILER_BYTES, sizeof(uint64_t)); /* a guarded block has exactly so many: its trailer is a whole word */
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
-  void *p = large ? obtain_large(total, align, zeroed) : obtain_small(total, align);
-  if (HAK_UNLIKELY(p == NULL) && hak_quarantine_flush())
-    p = large ? obtain_large(total, align, zeroed) : obtain_small(total, align);
+  void *p = attempt(total, align, zeroed);
+  if (HAK_UNLIKELY(p == NULL) && hak_quarantine_flush()) p = attempt(total, align, zeroed);
   errno = p == NULL ? ENOMEM : saved;
   if (HAK_UNLIKELY(p == NULL)) return NULL;
   hak_region *r = hak_region_find(p);
@@ -184,94 +158,60 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   return p;
 }
 
-/* A block of no bytes; NULL: one that has some serves as well. */
-static void *obtain_empty(size_t align, hak_family family) {
-  return HAK_HARD(GUARDS) ? hak_empty_alloc(align, family) : NULL;
-}
-
-/* A request of no bytes is not counted yet. */
-static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family) {
-  bool zeroed;
-  void *p = size == 0 ? obtain_empty(align, family) : NULL;
+/* A request of no bytes is not counted yet; a block that has some may serve it as well. */
+static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family, bool *zeroed) {
+  *zeroed = false;
+  void *p = size == 0 && HAK_HARD(GUARDS) ? hak_empty_alloc(align, family) : NULL;
   if (p != NULL) {
     hak_sampled_count_large(p, TRAILER_BYTES);
     return p;
   }
-  if (size == 0 && align == 0) hak_count_request(TRAILER_BYTES);
-  return obtain(size, align, family, &zeroed);
+  if (size == 0 && align == HAK_ANY_ALIGN) hak_count_request(TRAILER_BYTES);
+  return obtain(size, align, family, zeroed);
 }
 
-/* A block that the thread cache has ready; NULL: the slow way. The request is counted. */
-HAK_INLINE void *take_ready(size_t size, hak_family family) {
-  unsigned class_code = hak_class_for(size + TRAILER_BYTES);
-  void *p = pop(class_code);
-  return HAK_LIKELY(p != NULL) ? hand_out(hak_region_find(p), p, hak_class_size(class_code), size, family) : NULL;
+/* counted: the entry point has counted the request, if it has no alignment. *zeroed: it reads as zero. */
+HAK_INLINE void *alloc(size_t size, size_t align, hak_family family, bool counted, bool *zeroed) {
+  void *p;
+  if (HAK_UNLIKELY(hak_tls.in_heap)) {
+    if ((!counted || align != HAK_ANY_ALIGN) && size <= HAK_SMALL_MAX) hak_count_request(size);
+    if (hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), zeroed, &p)) return hak_or_no_memory(p);
+  }
+  if (HAK_LIKELY(align == HAK_ANY_ALIGN) && HAK_LIKELY(size - 1 < HAK_SMALL_MAX - TRAILER_BYTES)) { /* and not 0 */
+    unsigned class_code = hak_class_for(size + TRAILER_BYTES);
+    if (!counted) hak_count_request(size + TRAILER_BYTES);
+    p = pop(class_code);
+    *zeroed = HAK_HARD(ZERO) && size <= HAK_ZEROED_BYTES;
+    if (HAK_LIKELY(p != NULL)) return hand_out(hak_region_find(p), p, hak_class_size(class_code), size, family);
+  }
+  return alloc_slow(size, align, family, zeroed);
 }
-
-static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TRAILER_BYTES); }
 
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
-  void *p = NULL;
   bool zeroed;
-  if (HAK_UNLIKELY(hak_tls.in_heap) && (!HAK_HARD_FAST || align != 0) && size <= HAK_SMALL_MAX) hak_count_request(size);
-  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) return hak_or_no_memory(p);
-  if (HAK_LIKELY(align == 0) && is_small(size) && HAK_LIKELY(size != 0)) {
-    if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
-    p = take_ready(size, family);
-  }
-  return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
+  return alloc(size, align, family, HAK_HARD_FAST, &zeroed);
 }
 
 void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   size_t bytes;
-  bool zeroed = true;
+  bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
-  void *p;
-  if (HAK_UNLIKELY(hak_tls.in_heap) && bytes <= HAK_SMALL_MAX) hak_count_request(bytes);
-  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) {
-    if (p != NULL && !zeroed) memset(p, 0, bytes);
-    return hak_or_no_memory(p);
-  }
-  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, align, HAK_FAMILY_MALLOC);
-  bool small = is_small(bytes) && align == HAK_ANY_ALIGN;
-  if (small) hak_count_request(bytes + TRAILER_BYTES);
-  p = HAK_HARD(ZERO) && align == HAK_ANY_ALIGN && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
-  if (p == NULL) p = obtain(bytes, align, HAK_FAMILY_MALLOC, &zeroed);
+  void *p = alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
 
-static void free_extent(hak_region *r, void *p, size_t said, hak_family family) {
-  size_t block_size = hak_extent_size(r, p);
-  hak_verdict verdict = hak_extent_claim(r, p);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
-  check_block(p, block_size, said, family, "at the call");
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
-  hak_deferred d = {0};
-  hak_extent_give(r, p, &d.purge_due);
-  hak_slow_exit(&d);
-}
-
-HAK_INLINE void check_in_slab(hak_region *r, void *p, size_t block_size, size_t said, hak_family family) {
-  if (HAK_UNLIKELY(!hak_held_take(r, p))) report_not_held(r, p, "at the call");
-  check_block(p, block_size, said, family, "at the call");
+/* The profile counts a sampled block as freed when the program frees it; then it is in quarantine as any other. */
+HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool sampled, size_t said, hak_family family) {
+  size_t block_size = hak_class_size(class_code);
+  if (HAK_UNLIKELY(!hak_held_take(r, p))) report_not_held(r, p);
+  check_block(p, block_size, said, family);
   check_before(r, p, block_size);
   if (HAK_HARD(ZERO)) hak_zero(p, block_size);
   hak_held_unset(r, p);
-}
-
-HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {
-  check_in_slab(r, p, hak_class_size(class_code), said, family);
-  free_small(p, class_code);
-}
-
-/* The profile counts a block as freed when the program frees it; then it is in quarantine as any other. */
-static HAK_NOINLINE void free_sampled(hak_region *r, void *p, size_t said, hak_family family) {
-  unsigned class_code = hak_region_slab_code(r, hak_region_index(r, p)) - 1;
-  check_in_slab(r, p, hak_class_size(class_code), said, family);
-  hak_sampled_end(p);
-  free_small(p, class_code);
+  if (sampled) hak_sampled_end(p, true);
+  hak_tcache *t = HAK_HARD(QUARANTINE) ? hak_thread_cache() : NULL;
+  if (t == NULL || !hak_quarantine_put(t, p, class_code)) hak_raw_free(p);
 }
 
 /* What lies outside of regions and is no block. */
@@ -281,16 +221,11 @@ __attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, co
 }
 
 static void free_empty(const void *p, size_t said, hak_family family) {
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
+  hak_sampled_note_free(p);
   hak_verdict verdict;
   hak_family made = (hak_family)hak_empty_free(p, &verdict);
   if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");
-  if (made != family) {
-    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "at the call");
-  } else if (said != 0 && said != HAK_SIZE_UNKNOWN) {
-    hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, 0, "at the call");
-  }
+  check_request(p, 0, made, said, family);
 }
 
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
@@ -302,13 +237,11 @@ static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family f
   size_t block_size = hak_block_size(p);
   if (hak_sample_contains(p)) { /* which reports the rest itself */
     if (HAK_HARD(CANARY) && block_size != 0)
-      check_request(p, block_size, (hak_family)hak_sample_look(p, "at the call"), said, family, "at the call");
-  } else if (block_size != 0 && hak_huge_owner(p) != 0) {
-    /* A heap's: it has no trailer. */
-  } else if (block_size != 0) {
-    check_block(p, block_size, said, family, "at the call");
-  } else {
+      check_request(p, block_size, (hak_family)hak_sample_look(p, "at the call"), said, family);
+  } else if (block_size == 0) {
     report_no_block(p, "at the call");
+  } else if (hak_huge_owner(p) == 0) { /* a heap's has no trailer */
+    check_block(p, block_size, said, family);
   }
   hak_raw_free(p);
 }
@@ -320,45 +253,46 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
     return;
   }
   unsigned code = hak_region_code(r, p);
-  if (HAK_LIKELY(hak_code_is_class(code)))
-    free_from_slab(r, p, code - 1, said, family);
-  else if (code == HAK_CODE_EXTENT)
-    free_extent(r, p, said, family);
-  else if (code == HAK_CODE_SAMPLED && hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_IN_HEAP)
-    free_sampled(r, p, said, family);
-  else
+  unsigned slab_code = code == HAK_CODE_SAMPLED ? hak_region_slab_code(r, hak_region_index(r, p)) : code;
+  if (HAK_LIKELY(hak_code_is_class(code))) {
+    free_from_slab(r, p, code - 1, false, said, family);
+  } else if (code == HAK_CODE_EXTENT) {
+    check_block(p, hak_raw_claim_extent(r, p), said, family);
+    hak_raw_give_extent(r, p);
+  } else if (hak_code_is_class(slab_code)) {
+    free_from_slab(r, p, slab_code - 1, true, said, family);
+  } else {
     hak_raw_free(p); /* says what is wrong */
+  }
 }
 
-/* A live block of ours. */
 typedef struct live_block {
-  size_t block_size; /* 0: there is none */
-  size_t size;       /* that was asked for */
+  size_t block_size;
+  size_t size; /* that was asked for */
   hak_family family;
   bool guarded;
   bool resized; /* in place: all bytes up to the trailer are filled */
 } live_block;
 
-static live_block live_block_at(const void *p, const char *where) {
-  live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC, false, false};
-  hak_region *r = hak_region_find(p);
-  if (b.block_size != 0 && r == NULL && hak_sample_contains(p))
-    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
-  if (b.block_size != 0 && r != NULL) {
-    bool slab = hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
-    if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
-  }
-  if (b.block_size != 0)
-    b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
-  b.resized = (b.family & HAK_TRAILER_RESIZED) != 0;
-  b.family = (hak_family)(b.family & ~HAK_TRAILER_RESIZED);
-  return b;
-}
-
 __attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, const char *where) {
   if (hak_sample_contains(p)) hak_sample_free((void *)(uintptr_t)p); /* it reports that */
   if (hak_region_find(p) == NULL) report_no_block(p, where);
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
+}
+
+/* What is no live block of ours ends the program. */
+static live_block live_block_at(const void *p, const char *where) {
+  live_block b = {.block_size = hak_block_size(p), .family = HAK_FAMILY_MALLOC};
+  if (b.block_size == 0) report_not_live(p, where);
+  hak_region *r = hak_region_find(p);
+  if (r == NULL && hak_sample_contains(p))
+    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
+  bool slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+  if (r != NULL && (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start)) report_not_live(p, where);
+  b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
+  b.resized = (b.family & HAK_TRAILER_RESIZED) != 0;
+  b.family = (hak_family)(b.family & ~HAK_TRAILER_RESIZED);
+  return b;
 }
 
 static hak_family expect_live_empty(const void *p, const char *where) {
@@ -382,7 +316,6 @@ size_t hak_hard_usable_size(const void *p) {
     return 0;
   }
   live_block b = live_block_at(p, "by malloc_usable_size");
-  if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by malloc_usable_size");
   if (b.resized && !hak_trailer_rest_is_whole(p, b.block_size, b.size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b.size, "by malloc_usable_size");
   return b.size;
 }
@@ -417,15 +350,18 @@ static void forget_end(void *p, size_t block_size, size_t total) {
   hak_lock_drop(&hak_huge_lock);
 }
 
-static void *new_place(size_t size, size_t align) { return align <= HAK_GRANULE ? hak_malloc(size) : hak_aligned_as(align, size, HAK_FAMILY_MALLOC); }
+static void *new_place(size_t size, size_t align) {
+  bool was = hak_heap_suspend();
+  void *q = align <= HAK_GRANULE ? hak_malloc(size) : hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
+  hak_heap_resume(was);
+  return q;
+}
 
 static void *resize_empty(void *p, size_t size, size_t align) {
   hak_family made = expect_live_empty(p, "by realloc");
   if (align == HAK_IN_PLACE) return size == 0 ? p : hak_no_memory();
   if (made != HAK_FAMILY_MALLOC && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
-  bool was = hak_heap_suspend();
   void *q = size == 0 ? NULL : new_place(size, align);
-  hak_heap_resume(was);
   if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, made);
   return q;
 }
@@ -445,7 +381,6 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
   if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size, align);
   if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_resize(p, size, align, NULL);
   live_block b = live_block_at(p, "by realloc");
-  if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by realloc");
   if (align == HAK_IN_PLACE && size <= b.size) return p;
   if (size == 0) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
@@ -459,7 +394,7 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
   }
   if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0 && hak_is_in_place(p, align)) {
     forget_end(p, b.block_size, total);
-    void *moved = hak_raw_resize_huge(p, total, align); /* NULL also where the kernel cannot move it: then it is copied */
+    void *moved = hak_raw_resize_huge(NULL, p, total, align); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;
@@ -467,11 +402,8 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
   }
   if (align == HAK_IN_PLACE) return hak_no_memory();
   int saved = errno;
-  bool was = hak_heap_suspend();
   void *q = new_place(size, align);
-  hak_heap_resume(was);
-  if (q == NULL && !hak_is_in_place(p, align)) return NULL;
-  if (q == NULL && size > b.size && (b.guarded || total > b.block_size)) return NULL;
+  if (q == NULL && (!hak_is_in_place(p, align) || (size > b.size && (b.guarded || total > b.block_size)))) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
     if (b.guarded)

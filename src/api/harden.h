@@ -28,4 +28,10 @@ void *hak_hard_resize(void *p, size_t size, size_t align);
 void hak_hard_free(void *p, size_t size, hak_family family);
 /* The size that was asked for: a program may write all of it, and nothing more. */
 size_t hak_hard_usable_size(const void *p);
+
+/* Whether all operators new and delete of the process are known. A library may have some that nobody else sees (-Bsymbolic, a C++ runtime linked
+ * statically): to us their blocks are malloc's, and the program deletes them by ours. Looks at all that is loaded, until something is found that may
+ * have its own: a library that takes malloc from outside but no operator, one that defines an operator, or one that was unloaded. Allocates nothing. */
+bool hak_operators_known(void);
+
 #endif

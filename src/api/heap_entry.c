@@ -51,10 +51,7 @@ HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size
 
 HAK_EXPORT void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) {
   bool zeroed;
-  if (HAK_UNLIKELY(!hak_is_pow2(alignment))) {
-    errno = EINVAL;
-    return NULL;
-  }
+  if (HAK_UNLIKELY(!hak_is_pow2(alignment))) return hak_invalid();
   return hak_or_no_memory(hak_heap_alloc(heap, size, hak_max_size(alignment, HAK_GRANULE), true, &zeroed));
 }
 
@@ -62,14 +59,11 @@ HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
   return p == NULL ? hakmem_heap_malloc(heap, size) : hak_realloc(p, size, HAK_CALLER());
 }
 
-/* A thread that was stopped in a slow path is not waited for any longer. */
-#define FLUSH_TRIES_MS 100
-
-/* What caches hold of it and those below goes back. */
+/* What caches hold of it and those below goes back, but of a thread that was stopped in a slow path. */
 static void flush_all(hak_heap *h) {
   hak_deferred d = {0};
   hak_heap_flush(h, &d);
-  for (unsigned tries = 0; hak_heap_flush_others(h, &d) && tries < FLUSH_TRIES_MS; tries++) hak_os_sleep_ms(1);
+  for (unsigned ms = 0; hak_heap_flush_others(h, &d) && ms < HAK_LOCK_PATIENCE_MS; ms++) hak_os_sleep_ms(1);
   hak_slow_exit(&d);
 }
 
@@ -79,6 +73,12 @@ static void set_share_locked(hak_heap *h) {
   size_t share = hak_heap_share(h);
   bool is_above = share != SIZE_MAX && hak_load_relaxed(&h->out) >= share;
   hak_store_relaxed(&h->share, share == SIZE_MAX ? SIZE_MAX : is_above ? HAK_HEAP_CALLED : share - 1);
+}
+
+static void set_share(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  set_share_locked(h);
+  hak_lock_drop(&hak_heaps_lock);
 }
 
 static hak_heap *lowest(hak_heap *h) {
@@ -97,34 +97,25 @@ static hak_heap *empty_lowest(hak_heap *top, bool top_stays, hak_deferred *d) {
   return h;
 }
 
-HAK_EXPORT void hakmem_heap_destroy(hakmem_heap *heap) {
+static void end_or_reset(hak_heap *heap, bool stays) {
   if (heap == NULL) return;
   expect_heap(heap);
   hak_deferred d = {0};
   int saved = errno;
-  for (bool last = false; !last;) {
-    hak_heap *h = empty_lowest(heap, false, &d);
-    last = h == heap;
-    hak_heap_release(h);
+  hak_heap *parent = heap->parent, *h;
+  while ((h = empty_lowest(heap, stays, &d)) != heap) hak_heap_release(h);
+  if (stays) {
+    hak_heap_begin_life(heap, parent);
+    set_share(heap);
+  } else {
+    hak_heap_release(heap);
   }
   hak_slow_exit(&d);
   errno = saved;
 }
 
-HAK_EXPORT void hakmem_heap_reset(hakmem_heap *heap) {
-  if (heap == NULL) return;
-  expect_heap(heap);
-  hak_deferred d = {0};
-  int saved = errno;
-  hak_heap *parent = heap->parent;
-  for (hak_heap *h; (h = empty_lowest(heap, true, &d)) != heap;) hak_heap_release(h);
-  hak_heap_begin_life(heap, parent);
-  hak_lock_take(&hak_heaps_lock);
-  set_share_locked(heap);
-  hak_lock_drop(&hak_heaps_lock);
-  hak_slow_exit(&d);
-  errno = saved;
-}
+HAK_EXPORT void hakmem_heap_destroy(hakmem_heap *heap) { end_or_reset(heap, false); }
+HAK_EXPORT void hakmem_heap_reset(hakmem_heap *heap) { end_or_reset(heap, true); }
 
 HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   if (heap == NULL) return;
@@ -163,10 +154,8 @@ HAK_EXPORT hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) { return hea
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   flush_all(heap);
-  hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&heap->limit, limit == 0 ? SIZE_MAX : limit);
-  set_share_locked(heap);
-  hak_lock_drop(&hak_heaps_lock);
+  set_share(heap);
   flush_all(heap);
 }
 

@@ -1,11 +1,7 @@
 /* Requests of heaps, and frees of their blocks. */
 #include "api/heaps.h"
 
-#include <errno.h>
-#include <string.h>
-
-#include "api/forbid.h"
-#include "api/reclaim.h"
+#include "api/black_box.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
@@ -90,44 +86,40 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
   return r;
 }
 
-static hak_heap_try serve(const request *q, bool counts, hak_deferred *d) {
-  hak_heap_try r = attempt(q, d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, d);
+static void *serve(const request *q, bool counts) {
+  hak_deferred d = {0};
+  hak_slow_entry(hak_pool_is_full());
+  hak_heap_try r = attempt(q, &d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, &d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
     hak_reclaim();
-    r = attempt(q, d);
+    r = attempt(q, &d);
   }
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
-  return r;
+  hak_slow_exit(&d);
+  return r.p;
 }
 
 static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
-  hak_deferred d = {0};
   request q = {.h = h, .t = hak_thread_grown(), .c = hak_heap_class(size, align), .size = size, .align = align, .zeroed = zeroed};
   *zeroed = false;
-  if (!hak_start()) return NULL;
-  hak_slow_entry(hak_pool_is_full());
-  hak_heap_try r = serve(&q, counts, &d);
-  hak_slow_exit(&d);
-  return r.p;
+  return hak_start() ? serve(&q, counts) : NULL;
 }
 
 void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size) {
-  hak_deferred d = {0};
   request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s};
-  hak_slow_entry(hak_pool_is_full());
-  hak_heap_try r = serve(&q, true, &d);
-  if (r.p != NULL) {
-    hak_sampled_forget(p);
-    hak_heap_count_resized(h, p, size);
-  }
-  hak_slow_exit(&d);
-  return r.p;
+  void *grown = serve(&q, true);
+  if (grown == NULL) return NULL;
+  hak_sampled_forget(p);
+  hak_heap_count_resized(h, p, size);
+  return grown;
 }
 
 static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   if (due.forbidden) hak_forbid_report("allocation", NULL, size);
-  if (due.profile && p != NULL) hak_sampled_note_in_heap(p, size, due.probability, hak_heap_owner(h), h->name);
+  if (!due.profile || p == NULL) return;
+  hak_profile_note_alloc(p, NULL, size, due.probability, hak_heap_owner(h), h->name);
+  hak_black_box_note_growth();
 }
 
 static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
@@ -190,8 +182,7 @@ void hak_heap_free_block(hak_region *region, void *p) {
   unsigned c;
   hak_heap *h = hak_heap_at(s, p, &c);
   if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
+  hak_sampled_note_free(p);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
   size_t large = c == HAK_CLASS_COUNT ? hak_heap_large_size(s, p) : 0;
@@ -207,17 +198,9 @@ void hak_heap_free_mapping(uint32_t owner, void *p) {
   hak_heap *h = hak_heap_of_owner(owner);
   size_t bytes = hak_huge_size(p);
   if (h == NULL || bytes == 0) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-  hak_forbid_look("free", p, 0);
-  hak_sampled_forget(p);
+  hak_sampled_note_free(p);
   hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
   hak_heap_give_mapping(h, p, bytes, &d);
   hak_slow_exit(&d);
-}
-
-size_t hak_heap_size_at(const hak_region *region, const void *p) {
-  const hak_span *s = hak_region_span(region, p);
-  unsigned c;
-  hak_heap *h = hak_heap_at(s, p, &c);
-  return h == NULL ? 0 : hak_heap_block_size(h, s, p, c);
 }

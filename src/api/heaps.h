@@ -17,10 +17,6 @@ void hak_heap_resume(bool was);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);
-/* Usable bytes of the block at p; 0: none. p is in a span of heaps. */
-size_t hak_heap_size_at(const hak_region *region, const void *p);
-/* hak_resize of a block of a heap: `owner` of a mapping, 0: p is in a span of heaps, of `region`. */
-void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size, size_t align);
 /* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the way. */
 void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size);
 

@@ -15,31 +15,23 @@
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"
-#include "api/harden.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "report/report.h"
 #include "report/serve.h"
 
 const char hak_init_linked = 1;
 
-static void prewarm(hak_tcache *t) {
+static void prewarm(void) {
   hak_deferred d = {0};
+  hak_tcache *t = NULL;
   for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
-    if (blocks > 0) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
+    if (blocks > 0 && (t = hak_thread_grown()) != NULL) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
   }
-  hak_slow_exit(&d);
-}
-
-static bool prewarm_wanted(void) {
-  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
-    if (hak_config.prewarm[n] > 0) return true;
-  }
-  return false;
+  if (t != NULL) hak_slow_exit(&d);
 }
 
 static void load_settings(char **variables) {
@@ -74,10 +66,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
     hak_config_print();
   }
-  if (hak_config.hot_ring_enable && prewarm_wanted()) {
-    hak_tcache *t = hak_thread_grown();
-    if (t != NULL) prewarm(t);
-  }
+  if (hak_config.hot_ring_enable) prewarm();
   hak_report_start();
   if (hak_config.background != 0 && hak_start()) hak_background_start();
   hak_profiler_start();
@@ -85,7 +74,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
 
 __attribute__((destructor)) static void on_unload(void) {
   bool may_lock = hak_fork_may_lock();
-  if (hak_profiler_wanted_at_exit()) hak_profiler_at_exit(may_lock);
+  hak_profiler_at_exit(may_lock);
   if (hak_report_wanted_at_exit()) hak_report_at_exit(may_lock);
   if (HAK_HARD_SWEEP)
     hak_sweep_at_exit();

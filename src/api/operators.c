@@ -1,8 +1,5 @@
-/* dl_iterate_phdr */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include "api/operators.h"
+/* Hardened build: whether all operators new and delete of the process are known. */
+#include "api/harden.h"
 
 #include <link.h>
 #include <stddef.h>

@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/background.h"
 #include "api/black_box.h"
-#include "api/own_threads.h"
-#include "api/samplers.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -16,8 +15,7 @@
 
 #define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
 #define ANSWER_AT ((size_t)4096)
-#define PERIOD_MS 100 /* of looks at the clock, the signal's word and what is live */
-#define LIMITS_MS 1000 /* and at the system's limits, some fifteen files; samples see what grows between two */
+#define LIMITS_MS 1000 /* of looks at the system's limits, some fifteen files; samples see what grows between two */
 #define PATH_BYTES 4096
 #define NEAR_FILES_MOST 64 /* as the option says */
 
@@ -120,10 +118,10 @@ static void on_signal(int number) {
   hak_store_relaxed(&signal_pending, 1);
 }
 
-/* 0: it waits until it is woken. */
+/* Of looks at the clock, the signal's word and what is live, as the helper's; 0: it waits until it is woken. */
 static uint32_t period_ms(void) {
   if (hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0)
-    return PERIOD_MS;
+    return HAK_DECAY_NEAR_MS;
   return hak_config.heap_profile_near_limit != 0 ? LIMITS_MS : 0;
 }
 
@@ -134,10 +132,9 @@ static uint32_t *bell(void) { return page != NULL ? &page->sequence : &nobody; }
 
 /* Until it has heard: it may be on its way to the wait. Not for ever, since it may be writing a file; then it looks after that. */
 void hak_profiler_wake(void) {
-  uint32_t unused = 0;
-  for (unsigned tries = 0; running && tries < 100 && hak_load_relaxed(&seen_main_end) == 0; tries++) {
+  for (unsigned tries = 0; running && tries < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&seen_main_end) == 0; tries++) {
     hak_os_futex_wake_shared(bell());
-    hak_os_futex_wait_ms(&unused, 0, 1);
+    hak_os_sleep_ms(1);
   }
 }
 
@@ -153,15 +150,10 @@ static void *serve(void *unused) {
     uint32_t *word = bell();
     bool woken = !hak_black_box_is_due() && hak_os_futex_wait_shared(word, *word, period_ms());
     if (!keep_near() && woken && page != NULL) answer();
-    if (hak_exchange_acquire(&signal_pending, 0) != 0) write_file();
-    if (every_ms != 0 && hak_os_now_ms() >= due_ms) {
-      write_file();
-      due_ms = hak_os_now_ms() + every_ms;
-    }
-    if (growth != 0 && hak_profile_live_bytes() >= grown) {
-      grown = hak_profile_live_bytes() + growth;
-      write_file();
-    }
+    bool is_time = every_ms != 0 && hak_os_now_ms() >= due_ms, has_grown = growth != 0 && hak_profile_live_bytes() >= grown;
+    if (has_grown) grown = hak_profile_live_bytes() + growth;
+    if (hak_exchange_acquire(&signal_pending, 0) != 0 || is_time || has_grown) write_file();
+    if (is_time) due_ms = hak_os_now_ms() + every_ms;
   }
   return NULL;
 }
@@ -199,12 +191,6 @@ void hak_profiler_fork_child(bool restart) {
   running = false;
   hak_black_box_start(NULL);
   if (ran && restart) start_serving(); /* the signal's handler is the child's already */
-}
-
-bool hak_profiler_follow(void) {
-  bool made = hak_sampling_follow();
-  hak_profiler_start();
-  return made;
 }
 
 bool hak_profiler_wanted_at_exit(void) { return hak_profile_made() && hak_config.heap_profile_at_exit != 0; }

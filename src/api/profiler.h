@@ -10,9 +10,6 @@
 void hak_profiler_start(void);
 void hak_profiler_fork_child(bool restart);
 
-/* An option has changed: samplers start and stop, and with the profile's first start this. False: no memory. */
-bool hak_profiler_follow(void);
-
 /* The thread of the profile looks around. */
 void hak_profiler_wake(void);
 

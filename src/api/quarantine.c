@@ -2,7 +2,9 @@
 
 #include "api/slow_exit.h"
 
-static HAK_NOINLINE void release_slowly(hak_tcache *t, void *p) {
+void hak_quarantine_release_slow(hak_tcache *t, void *p) {
+  const hak_region *further = hak_region_further(p); /* the fast path looks in the main region alone */
+  if (further != NULL && hak_tcache_push_code(p, hak_region_code(further, p))) return;
   hak_region *r = hak_region_find(p);
   unsigned code = r == NULL ? HAK_CODE_NONE : hak_region_slab_code(r, hak_region_index(r, p));
   /* Two threads freed p at once; it has left the other's quarantine, and its slab has gone to the pool. */
@@ -13,12 +15,6 @@ static HAK_NOINLINE void release_slowly(hak_tcache *t, void *p) {
   else
     hak_tcache_free(t, p, code - 1, &d);
   hak_slow_exit(&d);
-}
-
-/* The fast path looks in the main region alone. */
-void hak_quarantine_release_slow(hak_tcache *t, void *p) {
-  const hak_region *further = hak_region_further(p);
-  if (further == NULL || !hak_tcache_push_code(p, hak_region_code(further, p))) release_slowly(t, p);
 }
 
 bool hak_quarantine_flush(void) {

@@ -1,4 +1,4 @@
-/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. */
+/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. Blocks of a heap stay the heap's. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,13 +20,20 @@ static HAK_COLD void *not_moved(void *p, size_t old_size, size_t size, int saved
   return p;
 }
 
-static void *move_block(void *p, size_t old_size, size_t size, size_t align) {
-  if (align == HAK_IN_PLACE) return hak_no_memory();
-  int saved = errno;
+static void *new_place(size_t size, size_t align) {
   bool was = hak_heap_suspend();
   void *q = align <= HAK_GRANULE ? hak_raw_malloc(size) : hak_raw_aligned(align, size);
   hak_heap_resume(was);
-  if (q == NULL) return hak_is_in_place(p, align) ? not_moved(p, old_size, size, saved) : NULL;
+  return q;
+}
+
+/* h: the block's heap; NULL: the main one. */
+static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size_t align) {
+  if (align == HAK_IN_PLACE) return hak_no_memory();
+  int saved = errno;
+  bool stays = hak_is_in_place(p, align), zeroed;
+  void *q = h == NULL ? new_place(size, align) : hak_heap_alloc(h, size, align, size > old_size || !stays, &zeroed);
+  if (q == NULL) return stays ? not_moved(p, old_size, size, saved) : NULL;
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
   hak_raw_free(p);
   return q;
@@ -49,84 +56,110 @@ static bool fits(const void *p, size_t block_size, size_t size, size_t align) {
   return align == HAK_IN_PLACE ? size <= block_size : hak_resize_stays(block_size, size, align) && hak_is_in_place(p, align);
 }
 
-/* To the profile a resized block is a new one. */
-static void note_resized(void *p, void *resized, size_t size) {
-  hak_sampled_forget(p);
-  hak_sampled_count_large(resized, size);
-}
-
-static void *resize_extent(hak_region *region, void *p, size_t size, size_t align) {
-  size_t old_size = hak_extent_size(region, p), most = align == HAK_IN_PLACE ? HAK_EXTENT_LONGEST : hak_max_size(HAK_EXTENT_MAX, old_size);
-  hak_deferred d = {0};
-  if (size <= old_size && (align == HAK_IN_PLACE || (old_size <= align && hak_is_in_place(p, align)))) return p;
-  if (size > old_size) hak_slow_entry(true);
-  if (hak_is_in_place(p, align) && size > HAK_SHARED_MAX && size <= most && hak_extent_resize(region, p, size, &d.purge_due)) {
-    note_resized(p, p, size);
-    hak_slow_exit(&d);
-    return p;
-  }
-  int saved = errno;
-  void *moved = size > old_size ? grow_mapped(p, old_size, size, align) : NULL;
-  if (moved == NULL) moved = move_block(p, old_size, size, align);
-  if (moved != NULL || align == HAK_IN_PLACE || !hak_is_in_place(p, align)) return moved;
-  if (size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d.purge_due)) return NULL;
-  /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  note_resized(p, p, size);
-  errno = saved;
-  return p;
-}
-
-void *hak_raw_resize_huge(void *p, size_t size, size_t align) {
+void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
   if (!hak_is_in_place(p, align)) return NULL;
   hak_profile_sample before = {0};
   if (hak_profile_has_samples()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
-  void *moved = hak_huge_resize(p, size, align != HAK_IN_PLACE && align <= hak_os_page_size());
+  bool may_move = align != HAK_IN_PLACE && align <= hak_os_page_size();
+  void *moved = h == NULL ? hak_huge_resize(p, size, may_move) : hak_heap_resize_mapping(h, p, size, may_move).p;
   if (moved == NULL) {
     hak_profile_put_back(&before);
     return NULL;
   }
   hak_profile_end(&before);
-  hak_sampled_count_large(moved, size);
+  if (h == NULL)
+    hak_sampled_count_large(moved, size);
+  else
+    hak_heap_count_resized(h, moved, size);
   return moved;
 }
 
-/* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
- * or a memory policy of their own. Then the block is copied, as any other. */
-static void *resize_huge(void *p, size_t old_size, size_t size, size_t align) {
+/* A large block where it is, or moved by the kernel. NULL: it is as it was. The kernel moves a mapping only while it is one: it refuses where the
+ * program has given some of its pages advice, a lock or a memory policy of their own. */
+static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t align, hak_deferred *d) {
+  if (region == NULL) return hak_raw_resize_huge(NULL, p, size, align);
+  if (!hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d->purge_due)) return NULL;
+  hak_sampled_forget(p); /* to the profile a resized block is a new one */
+  hak_sampled_count_large(p, size);
+  return p;
+}
+
+/* region: of an extent; NULL: a huge block. */
+static void *resize_large(hak_region *region, void *p, size_t old_size, size_t size, size_t align) {
+  size_t most = region == NULL || align == HAK_IN_PLACE ? PTRDIFF_MAX : hak_max_size(HAK_EXTENT_MAX, old_size);
+  bool grows = size > old_size, fixed = align == HAK_IN_PLACE || (region != NULL && old_size <= align && hak_is_in_place(p, align));
   hak_deferred d = {0};
-  if (align == HAK_IN_PLACE && size <= old_size) return p;
-  if (size > old_size) hak_slow_entry(true);
-  void *moved = hak_raw_resize_huge(p, size, align);
-  if (moved != NULL) {
+  if (!grows && fixed) return p;
+  if (grows) hak_slow_entry(true);
+  void *q = size > HAK_SHARED_MAX && size <= most ? resize_by_pages(region, p, size, align, &d) : NULL;
+  if (q != NULL) {
     hak_slow_exit(&d);
-    return moved;
+    return q;
   }
   int saved = errno;
-  moved = move_block(p, old_size, size, align);
-  if (moved != NULL || align == HAK_IN_PLACE) return moved;
+  if (grows && region != NULL) q = grow_mapped(p, old_size, size, align);
+  if (q == NULL) q = move_block(NULL, p, old_size, size, align);
+  if (q != NULL || align == HAK_IN_PLACE) return q;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  moved = hak_raw_resize_huge(p, size, align);
-  if (moved != NULL) errno = saved;
-  return moved;
+  q = resize_by_pages(region, p, size, align, &d);
+  if (q != NULL) errno = saved;
+  return q;
 }
+
+/* --- blocks of heaps --- */
+
+/* In whole spans, or, s NULL, a mapping: where it is, or moved by the kernel. NULL: it is as it was. */
+static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size, size_t align) {
+  if (align == HAK_IN_PLACE) return hak_heap_grow(h, s, p, size);
+  hak_deferred d = {0};
+  void *q = NULL;
+  if (s == NULL && size > HAK_SMALL_MAX) q = hak_raw_resize_huge(h, p, size, align);
+  if (s != NULL && hak_is_in_place(p, align)) {
+    hak_heap_fold(hak_tls.cache, h);
+    q = hak_heap_resize_large(h, s, p, size, &d).p;
+    if (q != NULL) {
+      hak_sampled_forget(p);
+      hak_heap_count_resized(h, p, size);
+    }
+  }
+  hak_slow_exit(&d);
+  return q;
+}
+
+/* owner: of a mapping; 0: p is in a span of heaps, of the region. */
+static void *resize_of_heap(const hak_region *region, uint32_t owner, void *p, size_t size, size_t align) {
+  unsigned c = HAK_CLASS_COUNT;
+  hak_span *s = owner != 0 ? NULL : hak_region_span(region, p);
+  hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(s, p, &c);
+  size_t old_size = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_block_size(h, s, p, c);
+  if (old_size == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  if (align == HAK_IN_PLACE && size <= old_size) return p;
+  int saved = errno;
+  bool large = c >= HAK_CLASS_COUNT && (s == NULL || old_size >= HAK_SPAN_SIZE);
+  void *q = large ? resize_large_of_heap(h, s, p, size, align) : NULL;
+  if (q == NULL) q = fits(p, old_size, size, align) ? p : move_block(h, p, old_size, size, align);
+  errno = q == NULL ? ENOMEM : saved;
+  return q;
+}
+
+/* --- all --- */
 
 static void *resize_outside_regions(void *p, size_t size, size_t align, const void *caller) {
   uint32_t owner = hak_huge_owner(p);
-  if (owner != 0) return hak_heap_resize(NULL, owner, p, size, align);
+  if (owner != 0) return resize_of_heap(NULL, owner, p, size, align);
   if (hak_sample_contains(p)) {
     size_t sampled_size = hak_sample_size(p);
     if (sampled_size == 0) hak_sample_free(p); /* no live block: it reports that */
-    return align == HAK_IN_PLACE && size <= sampled_size ? p : move_block(p, sampled_size, size, align);
+    return align == HAK_IN_PLACE && size <= sampled_size ? p : move_block(NULL, p, sampled_size, size, align);
   }
   size_t old_size = hak_huge_size(p);
   if (old_size == 0) {
     hak_verdict verdict = hak_huge_verdict(p);
     if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "by realloc");
     hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
-    errno = EINVAL;
-    return NULL;
+    return hak_invalid();
   }
-  return size < GROWS_MAPPED_LEAST && align != HAK_IN_PLACE ? move_block(p, old_size, size, align) : resize_huge(p, old_size, size, align);
+  return size < GROWS_MAPPED_LEAST && align != HAK_IN_PLACE ? move_block(NULL, p, old_size, size, align) : resize_large(NULL, p, old_size, size, align);
 }
 
 HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller) {
@@ -139,16 +172,16 @@ HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void
   }
   if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, align, caller);
   unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
-  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return hak_heap_resize(region, 0, p, size, align);
+  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return resize_of_heap(region, 0, p, size, align);
   if (HAK_LIKELY(hak_code_is_class(code))) {
     size_t block_size = hak_class_size(code - 1);
     if (fits(p, block_size, size, align)) return p;
     /* Behind a block of whole spans there may be room. */
     bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && hak_region_code(region, p) != HAK_CODE_SAMPLED && hak_is_in_place(p, align);
-    if (!whole_spans || !hak_arena_make_extent(hak_region_span(region, p), p, code - 1)) return move_block(p, block_size, size, align);
+    if (!whole_spans || !hak_arena_make_extent(hak_region_span(region, p), p, code - 1)) return move_block(NULL, p, block_size, size, align);
     code = HAK_CODE_EXTENT;
   }
-  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_extent(region, p, size, align);
+  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_large(region, p, hak_extent_size(region, p), size, align);
   bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include "api/init.h"
-#include "api/reclaim.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "hakmem/hakmem.h"
@@ -12,43 +11,34 @@
 
 HAK_LINK_INIT;
 
-#define FLAGS (HAKMEM_RESERVE_POPULATE | HAKMEM_RESERVE_HUGE)
-
 /* What is claimed: a list by the first span of each piece, which says how many there are and whether all are clean. */
-static hak_span *claim(hak_span *list, size_t spans, bool huge) {
-  bool zeroed;
-  hak_span *s = hak_pool_claim_free(spans, huge, &zeroed);
-  if (s == NULL) return NULL;
-  s->next = list;
-  s->span_count = (uint16_t)spans;
-  s->scan_state = zeroed;
-  return s;
-}
-
 static hak_span *claim_all(size_t spans, bool huge, bool *enough) {
   hak_span *list = NULL;
   /* Else in steps that show the pool where its huge pages begin. What fits nowhere, between guards too, would make the region grow for nothing. */
   size_t most = huge ? HAK_EXTENT_MAX_SPANS : hak_min_size(HAK_HUGE_PAGE_SPANS, HAK_EXTENT_MAX_SPANS);
   while (spans > 0 && most > 0) {
+    bool zeroed;
     size_t some = hak_min_size(spans, most);
-    hak_span *s = claim(list, some, huge);
-    if (s != NULL) {
-      list = s;
-      spans -= some;
-    } else {
+    hak_span *s = hak_pool_claim_free(some, huge, &zeroed);
+    if (s == NULL) {
       most = some / 2;
+      continue;
     }
+    s->next = list;
+    s->span_count = (uint16_t)some;
+    s->scan_state = zeroed;
+    list = s;
+    spans -= some;
   }
   *enough = spans == 0;
   return list;
 }
 
-static void *address_of(hak_region *r, const hak_span *s) { return hak_region_address(r, hak_region_span_index(r, s)); }
-
 static bool populate(hak_span *list) {
   for (hak_span *s = list; s != NULL; s = s->next) {
     s->scan_state = false;
-    if (!hak_os_populate(address_of(hak_pool_region_of(s), s), (size_t)s->span_count << HAK_SPAN_SHIFT)) return false;
+    hak_region *r = hak_pool_region_of(s);
+    if (!hak_os_populate(hak_region_address(r, hak_region_span_index(r, s)), (size_t)s->span_count << HAK_SPAN_SHIFT)) return false;
   }
   return true;
 }
@@ -72,7 +62,7 @@ static bool is_refused(size_t bytes) {
 HAK_EXPORT HAK_COLD int hakmem_reserve(size_t bytes, unsigned flags) {
   hak_deferred d = {0};
   bool enough = true, populated = (flags & HAKMEM_RESERVE_POPULATE) != 0;
-  if ((flags & ~FLAGS) != 0) return EINVAL;
+  if ((flags & ~(HAKMEM_RESERVE_POPULATE | HAKMEM_RESERVE_HUGE)) != 0) return EINVAL;
   if (!hak_start() || is_refused(bytes)) return ENOMEM;
   int saved = errno;
   size_t spans = hak_align_up(bytes, HAK_SPAN_SIZE) >> HAK_SPAN_SHIFT;

@@ -1,6 +1,7 @@
 #include "api/samplers.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "api/crash.h"
 #include "guard/sample.h"
@@ -29,23 +30,18 @@ static void guard_first(void) {
 hak_lock hak_sampling_lock;
 static bool started;
 static struct wanted {
-  int64_t guard, profile, rate, most; /* as options */
+  int64_t guard, profile, rate, most; /* as options; of a profile that is not wanted all 0 */
 } followed; /* what is in force; under the lock */
 static bool asked; /* from outside; relaxed, as its rate */
 static int64_t asked_rate; /* 0: none */
 
 static struct wanted wanted_now(void) {
   int64_t option = hak_load_relaxed(&hak_config.heap_profile), rate = option != 0 ? 0 : hak_load_relaxed(&asked_rate);
-  return (struct wanted){
-      .guard = hak_load_relaxed(&hak_config.guard_sample),
-      .profile = option != 0 || hak_load_relaxed(&asked),
-      .rate = rate != 0 ? rate : hak_load_relaxed(&hak_config.heap_profile_rate),
-      .most = hak_load_relaxed(&hak_config.heap_profile_most),
-  };
-}
-
-static bool is_same(const struct wanted *a, const struct wanted *b) {
-  return a->guard == b->guard && a->profile == b->profile && (a->profile == 0 || (a->rate == b->rate && a->most == b->most));
+  struct wanted w = {.guard = hak_load_relaxed(&hak_config.guard_sample), .profile = option != 0 || hak_load_relaxed(&asked)};
+  if (w.profile == 0) return w;
+  w.rate = rate != 0 ? rate : hak_load_relaxed(&hak_config.heap_profile_rate);
+  w.most = hak_load_relaxed(&hak_config.heap_profile_most);
+  return w;
 }
 
 static void follow_guards(const struct wanted *w, hak_counting_rates *rates) {
@@ -73,7 +69,7 @@ static bool follow_profile(const struct wanted *w, hak_counting_rates *rates) {
 static bool follow_locked(void) {
   struct wanted now = wanted_now();
   hak_counting_rates rates = {0};
-  if (is_same(&now, &followed)) return true;
+  if (memcmp(&now, &followed, sizeof now) == 0) return true;
   follow_guards(&now, &rates);
   bool made = follow_profile(&now, &rates);
   if (!made) {

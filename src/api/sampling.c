@@ -1,11 +1,15 @@
 #include "api/sampling.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #include "api/black_box.h"
-#include "api/forbid.h"
 #include "api/slow_exit.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
 #include "os/os.h"
+#include "os/print.h"
+#include "profile/unwind.h"
 
 static bool note_alloc(void *p, void *companion, size_t size, double probability) {
   bool noted = hak_profile_note_alloc(p, companion, size, probability, 0, NULL);
@@ -40,11 +44,6 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
   return p;
 }
 
-void hak_sampled_note_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name) {
-  hak_profile_note_alloc(p, NULL, size, probability, owner, heap_name);
-  hak_black_box_note_growth();
-}
-
 void hak_sampled_count_large(void *p, size_t size) {
   if (HAK_LIKELY(hak_count_request(size))) return;
   hak_due due = hak_count_end(size);
@@ -52,25 +51,41 @@ void hak_sampled_count_large(void *p, size_t size) {
   if (due.profile) note_alloc(p, NULL, size, due.probability);
 }
 
-static void end_sample(void *p, unsigned c, hak_deferred *d) {
-  void *companion = hak_profile_note_free(p);
+void hak_sampled_end(void *p, bool stays) {
+  hak_deferred d = {0};
   hak_tcache *t = hak_tls.cache;
-  if (companion != NULL && t != NULL)
-    hak_tcache_free(t, companion, c, d);
-  else if (companion != NULL)
-    hak_arena_free(companion, c, d);
-}
-
-void hak_sampled_end(void *p) {
-  hak_deferred d = {0};
-  end_sample(p, hak_region_span(hak_region_find(p), p)->class_code, &d);
-  hak_slow_exit(&d);
-}
-
-void hak_sampled_free(void *p) {
-  hak_deferred d = {0};
   unsigned c = hak_region_span(hak_region_find(p), p)->class_code;
-  end_sample(p, c, &d);
-  hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
+  void *companion = hak_profile_note_free(p);
+  if (companion != NULL && t != NULL)
+    hak_tcache_free(t, companion, c, &d);
+  else if (companion != NULL)
+    hak_arena_free(companion, c, &d);
+  if (!stays) hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
   hak_slow_exit(&d);
+}
+
+/* --- forbidden calls --- */
+
+#define REPORTS_MOST 1000
+
+static uint32_t reports; /* relaxed */
+
+/* libc may allocate for the report, which is no call of the program's: the scope is lifted meanwhile. */
+HAK_COLD void hak_forbid_report(const char *call, const void *p, size_t size) {
+  uint32_t number = hak_add_relaxed(&reports, 1);
+  bool ends = hak_load_relaxed(&hak_config.forbid) == HAK_FORBID_ABORT;
+  if (number >= REPORTS_MOST && !ends) return;
+  int saved = errno;
+  hak_tcache_take_back();
+  uintptr_t frames[HAK_PROFILE_FRAMES];
+  unsigned depth = hak_unwind(frames, HAK_PROFILE_FRAMES);
+  if (p != NULL)
+    hak_print("hakmem: forbidden %s of %p [process %d, thread %d]\n", call, p, hak_os_pid(), hak_os_tid());
+  else
+    hak_print("hakmem: forbidden %s of %zu bytes [process %d, thread %d]\n", call, size, hak_os_pid(), hak_os_tid());
+  hak_sample_print_frames(frames, depth);
+  if (number + 1 == REPORTS_MOST) hak_print("hakmem: forbidden calls: no more are reported\n");
+  if (ends) abort();
+  hak_tcache_put_aside();
+  errno = saved;
 }

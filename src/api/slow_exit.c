@@ -3,6 +3,8 @@
 #include "api/outside.h"
 #include "api/sweep.h"
 #include "heap/heap.h"
+#include "large/kept.h"
+#include "large/quarantine.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 #include "report/serve.h"
@@ -70,4 +72,31 @@ void hak_slow_exit(hak_deferred *d) {
   hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
   hak_report_tick(now_ms);
   hak_report_bad(d);
+}
+
+void hak_flush_caches(hak_deferred *d) {
+  hak_heap_flush(NULL, d);
+  hak_heap_flush_others(NULL, d);
+  hak_heap_end_deleted(d);
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  hak_tcache_reach(UINT64_MAX, true, d);
+}
+
+/* What others are purging counts until it is gone, and a request would be refused while memory is free. */
+static void wait_for_purges(void) {
+  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
+}
+
+void hak_reclaim(void) {
+  hak_deferred d = {0};
+  bool left;
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
+  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
+  hak_flush_caches(&d);
+  hak_arena_shrink_all(&d);
+  hak_slow_exit(&d);
+  hak_decay_for_limit();
+  if (!hak_budget_limited()) return;
+  hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
+  wait_for_purges();
 }

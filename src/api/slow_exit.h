@@ -1,4 +1,4 @@
-/* The end of every slow path. */
+/* Beginning and end of every slow path, and what one does where memory is out. */
 #ifndef HAK_API_SLOW_EXIT_H
 #define HAK_API_SLOW_EXIT_H
 
@@ -13,5 +13,10 @@ void hak_slow_exit(hak_deferred *deferred);
 /* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. `needs_spans`: the call may
  * take spans, and if the pool is full, flushes caches for them. */
 void hak_slow_entry(bool needs_spans);
+
+/* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */
+void hak_flush_caches(hak_deferred *deferred);
+/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller holds no lock. */
+HAK_COLD void hak_reclaim(void);
 
 #endif

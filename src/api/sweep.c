@@ -8,7 +8,6 @@
 
 #define STEP_MS 10
 #define STEP_BYTES (128 * HAK_KIB)
-#define STEP_SPANS 1024 /* most of them may hold no block */
 #define EXIT_MS 100
 
 /* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then there is nothing to
@@ -74,31 +73,14 @@ HAK_RACY static hak_verdict look_before(const hak_region *r, const void *p, size
 
 /* --- pages that a child does not have --- */
 
-/* This process is a fork's child. Programs keep pages from their children (MADV_DONTFORK), or protect them there, and round out to what
+/* Whether [p, p + bytes) may be read. Programs keep pages from their children (MADV_DONTFORK), or protect them there, and round out to what
  * lies beside a block. So a child asks of each page that it has no business with. */
-static bool forked;
-
-static bool has_page(uintptr_t address) { return hak_os_is_readable((const uint32_t *)(address & ~(uintptr_t)(sizeof(uint32_t) - 1))); }
-
-/* Whether [p, p + bytes) may be read. */
 static bool is_readable(const void *p, size_t bytes) {
-  if (HAK_LIKELY(!hak_load_relaxed(&forked))) return true;
-  size_t page = hak_os_page_size();
-  for (uintptr_t at = hak_align_down((uintptr_t)p, page), end = (uintptr_t)p + bytes; at < end; at += page) {
-    if (!has_page(at)) return false;
-  }
-  return true;
+  if (HAK_LIKELY(!hak_load_relaxed(&hak_forked))) return true;
+  uintptr_t at = hak_align_down((uintptr_t)p, hak_os_page_size()), end = (uintptr_t)p + bytes;
+  while (at < end && hak_os_is_readable((const uint32_t *)at)) at += hak_os_page_size();
+  return at >= end;
 }
-
-/* What is looked at of a huge block: its trailer, and the fill, there or in the page before. */
-static bool is_end_readable(const void *p, size_t bytes) {
-  size_t looked_at = HAK_TRAILER_BYTES + HAK_FILL_MAX;
-  return is_readable((const char *)p + bytes - looked_at, looked_at);
-}
-
-void hak_sweep_forget_fork(void) { hak_store_relaxed(&forked, false); }
-
-bool hak_sweep_is_child(void) { return hak_load_relaxed(&forked); }
 
 typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size);
 
@@ -146,9 +128,9 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
 
 /* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
 HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
-  size_t size;
+  size_t size, looked_at = HAK_TRAILER_BYTES + HAK_FILL_MAX; /* trailer and fill, which may begin in the page before */
   hak_family family;
-  if (!is_end_readable(p, bytes)) return false;
+  if (!is_readable((const char *)p + bytes - looked_at, looked_at)) return false;
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
@@ -188,22 +170,20 @@ static size_t here_huge;
 
 void hak_sweep_some(void) {
   static uint64_t due_ms; /* relaxed */
-  if (hak_load_relaxed(&forked)) return;
+  if (hak_load_relaxed(&hak_forked)) return;
   uint64_t now_ms = hak_os_now_ms();
   if (now_ms < hak_load_relaxed(&due_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);
   static const char where[] = "by the walk over all blocks";
   size_t bytes = 0;
-  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, where); n++) {
+  /* Most spans may hold no block. */
+  for (unsigned n = 0; n < HAK_CHUNK_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, where); n++) {
   }
   sweep_huge(&here_huge, where);
   hak_store_release(&busy, 0);
 }
 
-void hak_sweep_fork_child(void) {
-  hak_store_relaxed(&busy, 0);
-  hak_store_relaxed(&forked, true);
-}
+void hak_sweep_fork_child(void) { hak_store_relaxed(&busy, 0); }
 
 /* From a random span on: of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 static void sweep_all(const char *where) {

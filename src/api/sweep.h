@@ -12,10 +12,6 @@
 void hak_sweep_some(void);
 /* In the child of a fork: no other thread walks. */
 void hak_sweep_fork_child(void);
-/* As if there had been no fork; for tests. */
-void hak_sweep_forget_fork(void);
-/* Whether this process is a fork's child: pages that it does not know may be missing. */
-bool hak_sweep_is_child(void);
 /* When the process ends: walks for a tenth of a second at most, from a random span on, after waiting for locks. */
 void hak_sweep_at_exit(void);
 /* The same when a fault ends it. */

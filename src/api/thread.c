@@ -1,15 +1,15 @@
 #include "api/thread.h"
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "api/background.h"
-#include "api/forbid.h"
 #include "api/heaps.h"
 #include "api/outside.h"
-#include "api/own_threads.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
 #include "api/samplers.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/trailer.h"
@@ -24,13 +24,13 @@
 #include "report/page.h"
 #include "report/report.h"
 
-/* A thread is young for so many slow paths: it has no cache, which would be some 20 KB with the magazines and blocks in it, and
- * threads of a large pool may never need one. A block straight from the arena costs some 50 ns. */
-#define YOUNG_CALLS 256
+/* A thread is young for so many slow paths, those of as many blocks as a magazine holds, allocated and freed: it has no cache, which would be
+ * some 20 KB with the magazines and blocks in it, and threads of a large pool may never need one. A block straight from the arena costs some 50 ns. */
+#define YOUNG_CALLS (2 * HAK_MAGAZINE_SLOTS)
 
-/* Thread ends are seen by a pthread key; its destructor asks to be called again until this round, so that other keys'
+/* Thread ends are seen by a pthread key; its destructor asks to be called again until the last round but one, so that other keys'
  * destructors, which may allocate and free, come first. */
-#define END_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
+#define END_IN_ROUND (PTHREAD_DESTRUCTOR_ITERATIONS - 1)
 static pthread_key_t end_key;
 static bool end_key_made; /* release after the key */
 
@@ -56,18 +56,13 @@ static void on_thread_end(void *memory) {
   hak_tcache *t = memory;
   hak_forbid_end();
   if (hak_tls.cache != t) return;
-  if (++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
+  if (hak_load_acquire(&end_key_made) && ++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
   hak_thread_end();
 }
 
 /* libc's list of destructors of C++ thread_local objects, which is for everybody; NULL: not in this libc. */
 extern int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, void *library) __attribute__((weak));
 extern void *__dso_handle;
-
-static void on_thread_end_without_key(void *memory) {
-  hak_forbid_end();
-  if (hak_tls.cache == memory) hak_thread_end();
-}
 
 /* glibc allocates 32 bytes for the entry, and aborts if it gets none: so one such block is cached first. */
 static void watch_end_without_key(hak_tcache *t) {
@@ -76,7 +71,7 @@ static void watch_end_without_key(hak_tcache *t) {
   void *p = __cxa_thread_atexit_impl == NULL ? NULL : hak_tcache_alloc(t, class_code, &d);
   if (p == NULL) return;
   hak_tcache_free(t, p, class_code, &d);
-  __cxa_thread_atexit_impl(on_thread_end_without_key, t, &__dso_handle);
+  __cxa_thread_atexit_impl(on_thread_end, t, &__dso_handle);
 }
 
 static size_t huge_pages_from(void) {
@@ -105,8 +100,7 @@ static bool start_locked(void) {
   hak_span_pool.huge_from_spans = huge_pages_from();
   hak_decay_start();
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
-  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
-  return true;
+  return hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB);
 }
 
 /* Under no lock: a program may interpose pthread_key_create, and allocate there. The cache that serves it, and other threads
@@ -129,9 +123,7 @@ bool hak_start(void) {
   return hak_started();
 }
 
-static bool bypasses(void) {
-  return hak_config.front_metrics != 0 || hak_config.hot_ring_enable == 0;
-}
+static bool bypasses(void) { return hak_config.front_metrics != 0 || hak_config.hot_ring_enable == 0; }
 
 hak_tcache *hak_thread_make_cache(void) {
   if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
@@ -178,9 +170,28 @@ void hak_thread_check_cached(void) {
  * The forking thread takes every lock in rank order, and passes through them while it holds them (os/lock.h). Handlers registered before
  * ours run inside that window and may allocate. */
 
+/* In rank order: locks, and boxes that have several. */
+static const struct fork_lock {
+  hak_lock *lock;
+  void (*take)(void), (*drop)(void);
+} fork_locks[] = {
+    {&hak_heap_check_lock},
+    {&hak_sampling_lock},
+    {&start_lock},
+    {&hak_profile_lock},
+    {NULL, hak_tcache_fork_lock, hak_tcache_fork_unlock},
+    {NULL, hak_heap_fork_lock, hak_heap_fork_unlock},
+    {NULL, hak_purge_fork_lock, hak_purge_fork_unlock},
+    {&hak_span_pool.lock},
+    {&hak_meta_lock},
+    {&hak_huge_lock},
+    {&hak_sample_lock},
+    {&hak_memory_limits_lock},
+};
+#define FORK_LOCKS (sizeof fork_locks / sizeof fork_locks[0])
+
 /* Of the fork under way: its prepare handler took no lock. */
 static bool alone;
-bool hak_forked;
 
 /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted call. Where the other
  * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
@@ -197,36 +208,14 @@ static HAK_COLD void before_fork(void) {
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams(HAK_OS_STREAMS_LOCK);
-  hak_lock_take(&hak_heap_check_lock);
-  hak_lock_take(&hak_sampling_lock);
-  hak_lock_take(&start_lock);
-  hak_lock_take(&hak_profile_lock);
-  hak_tcache_fork_lock();
-  hak_heap_fork_lock();
-  hak_purge_fork_lock();
-  hak_lock_take(&hak_span_pool.lock);
-  hak_lock_take(&hak_meta_lock);
-  hak_lock_take(&hak_huge_lock);
-  hak_lock_take(&hak_sample_lock);
-  hak_lock_take(&hak_memory_limits_lock);
+  for (size_t i = 0; i < FORK_LOCKS; i++) fork_locks[i].lock != NULL ? hak_lock_take(fork_locks[i].lock) : fork_locks[i].take();
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
 static HAK_COLD void drop_locks(void) {
   HAK_ASSERT(hak_load_relaxed(&hak_fork_holder) == hak_thread_mark());
   hak_store_relaxed(&hak_fork_holder, NULL);
-  hak_lock_drop(&hak_memory_limits_lock);
-  hak_lock_drop(&hak_sample_lock);
-  hak_lock_drop(&hak_huge_lock);
-  hak_lock_drop(&hak_meta_lock);
-  hak_lock_drop(&hak_span_pool.lock);
-  hak_purge_fork_unlock();
-  hak_heap_fork_unlock();
-  hak_tcache_fork_unlock();
-  hak_lock_drop(&hak_profile_lock);
-  hak_lock_drop(&start_lock);
-  hak_lock_drop(&hak_sampling_lock);
-  hak_lock_drop(&hak_heap_check_lock);
+  for (size_t i = FORK_LOCKS; i-- > 0;) fork_locks[i].lock != NULL ? hak_lock_drop(fork_locks[i].lock) : fork_locks[i].drop();
 }
 
 static HAK_COLD void after_fork_parent(void) {
@@ -276,16 +265,13 @@ static HAK_COLD void after_fork_child(void) {
 }
 
 bool hak_fork_may_lock(void) {
-  hak_lock *const locks[] = {&hak_heap_check_lock, &hak_sampling_lock, &hak_profile_lock, &start_lock,            &hak_span_pool.lock,
-                             &hak_meta_lock,       &hak_huge_lock,     &hak_sample_lock,  &hak_memory_limits_lock};
-  for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
-    if (!hak_lock_comes_free(locks[i])) return false;
+  for (size_t i = 0; i < FORK_LOCKS; i++) {
+    if (fork_locks[i].lock != NULL && !hak_lock_comes_free(fork_locks[i].lock)) return false;
   }
   return hak_tcache_all_locks(hak_lock_comes_free) && hak_heap_all_locks(hak_lock_comes_free);
 }
 
 void hak_fork_register(void) {
   static uint32_t registered;
-  if (__atomic_exchange_n(&registered, 1, __ATOMIC_RELAXED) == 0)
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+  if (hak_exchange_acquire(&registered, 1) == 0) pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }

@@ -38,7 +38,4 @@ void hak_fork_register(void);
  * those of other threads. */
 bool hak_fork_may_lock(void);
 
-/* This process is a fork's child. */
-extern bool hak_forked; /* relaxed */
-
 #endif

@@ -77,7 +77,7 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
 
 void hak_totals_shrink(void *p, size_t size) {
   hak_region *r = hak_region_find(p);
-  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(p, size, HAK_IN_PLACE);
+  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(NULL, p, size, HAK_IN_PLACE);
   if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
   hak_deferred d = {0};
   if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {

@@ -41,6 +41,7 @@ typedef struct hak_activity {
 hak_activity hak_activity_get(void);
 void hak_activity_set(hak_activity activity);
 
+/* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
 /* An extent, or a mapping, of the main heap gives back what is behind `size`; other blocks stay as they are. Totals do not count it. */

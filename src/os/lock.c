@@ -6,6 +6,7 @@
 #include "os/os.h"
 
 const void *hak_fork_holder;
+bool hak_forked;
 
 static HAK_TLS char thread_mark;
 

@@ -27,6 +27,8 @@ typedef struct hak_lock {
 
 /* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/thread.c only). */
 extern const void *hak_fork_holder;
+/* This process is a fork's child. Relaxed. */
+extern bool hak_forked;
 
 /* An address that differs between threads alive at the same time. */
 const void *hak_thread_mark(void);

@@ -17,6 +17,7 @@ extern "C" {
 #define HAK_CXX_RUNTIME __attribute__((weak))
 /* The try and catch below refer to these; absent in a C program, where no code path reaches them. */
 __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_catch\n.weak _ZSt9terminatev");
+extern "C" void runtime_begin_catch() __asm__("__cxa_begin_catch") HAK_CXX_RUNTIME;
 #else
 #define HAK_CXX_RUNTIME
 #endif
@@ -25,55 +26,45 @@ __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_ca
 extern "C" std::new_handler runtime_get_new_handler() noexcept __asm__("_ZSt15get_new_handlerv") HAK_CXX_RUNTIME;
 extern "C" [[noreturn]] void runtime_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv") HAK_CXX_RUNTIME;
 
-#if HAK_WEAK_CXX_RUNTIME
-extern "C" void runtime_begin_catch() __asm__("__cxa_begin_catch") HAK_CXX_RUNTIME;
-#endif
-
 namespace {
 
 #if HAK_WEAK_CXX_RUNTIME
-void *runtime_symbol(const char *name) {
+/* Of a runtime that came by dlopen; nullptr: there is none. */
+template <typename F>
+F *runtime_symbol(const char *name) {
   void *lib = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  return lib == nullptr ? nullptr : dlsym(lib, name);
+  return lib == nullptr ? nullptr : reinterpret_cast<F *>(dlsym(lib, name));
 }
 
 std::new_handler current_handler() {
-  if (runtime_get_new_handler != nullptr) return runtime_get_new_handler();
-  auto get = reinterpret_cast<std::new_handler (*)()>(runtime_symbol("_ZSt15get_new_handlerv"));
+  auto get = runtime_get_new_handler != nullptr ? runtime_get_new_handler : runtime_symbol<std::new_handler()>("_ZSt15get_new_handlerv");
   return get == nullptr ? nullptr : get();
 }
 
 [[noreturn]] void throw_bad_alloc() {
-  if (runtime_throw_bad_alloc != nullptr) runtime_throw_bad_alloc();
-  auto thrower = reinterpret_cast<void (*)()>(runtime_symbol("_ZSt17__throw_bad_allocv"));
+  auto thrower = runtime_throw_bad_alloc != nullptr ? runtime_throw_bad_alloc : runtime_symbol<void()>("_ZSt17__throw_bad_allocv");
   if (thrower != nullptr) thrower();
   hak_fatal("operator new failed and no C++ runtime is there to throw std::bad_alloc");
 }
-#else
-std::new_handler current_handler() { return runtime_get_new_handler(); }
-[[noreturn]] void throw_bad_alloc() { runtime_throw_bad_alloc(); }
-#endif
 
-#if HAK_WEAK_CXX_RUNTIME
 /* A runtime that came by dlopen was not there when this library's try and catch were bound to it. Its own nothrow
  * operator catches for us: it calls operator new, which is ours. Returns false when there is no such operator. */
 bool nothrow_by_late_runtime(std::size_t size, std::size_t align, hak_family family, void **p) {
   if (runtime_begin_catch != nullptr) return false;
   bool array = family == HAK_FAMILY_NEW_ARRAY;
   if (align == 0) {
-    auto plain = reinterpret_cast<void *(*)(std::size_t, const std::nothrow_t &)>(
-        runtime_symbol(array ? "_ZnamRKSt9nothrow_t" : "_ZnwmRKSt9nothrow_t"));
-    if (plain == nullptr) return false;
-    *p = plain(size, std::nothrow_t());
-    return true;
+    auto plain = runtime_symbol<void *(std::size_t, const std::nothrow_t &)>(array ? "_ZnamRKSt9nothrow_t" : "_ZnwmRKSt9nothrow_t");
+    if (plain != nullptr) *p = plain(size, std::nothrow_t());
+    return plain != nullptr;
   }
-  auto aligned = reinterpret_cast<void *(*)(std::size_t, std::align_val_t, const std::nothrow_t &)>(
-      runtime_symbol(array ? "_ZnamSt11align_val_tRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t"));
-  if (aligned == nullptr) return false;
-  *p = aligned(size, std::align_val_t(align), std::nothrow_t());
-  return true;
+  auto aligned = runtime_symbol<void *(std::size_t, std::align_val_t, const std::nothrow_t &)>(
+      array ? "_ZnamSt11align_val_tRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t");
+  if (aligned != nullptr) *p = aligned(size, std::align_val_t(align), std::nothrow_t());
+  return aligned != nullptr;
 }
 #else
+std::new_handler current_handler() { return runtime_get_new_handler(); }
+[[noreturn]] void throw_bad_alloc() { runtime_throw_bad_alloc(); }
 bool nothrow_by_late_runtime(std::size_t, std::size_t, hak_family, void **) { return false; }
 #endif
 
@@ -107,16 +98,6 @@ HAK_COLD void *retry_nothrow(std::size_t size, std::size_t align, hak_family fam
   } catch (...) {
     return nullptr;
   }
-}
-
-HAK_INLINE void *new_or_throw(std::size_t size, std::size_t align, hak_family family) {
-  void *p = attempt(size, align, family);
-  return HAK_LIKELY(p != nullptr) ? p : retry_or_throw(size, align, family);
-}
-
-HAK_INLINE void *new_nothrow(std::size_t size, std::size_t align, hak_family family) noexcept {
-  void *p = attempt(size, align, family);
-  return HAK_LIKELY(p != nullptr) ? p : retry_nothrow(size, align, family);
 }
 
 std::size_t raw(std::align_val_t align) { return static_cast<std::size_t>(align); }
@@ -156,114 +137,90 @@ HAK_INLINE bool replaced(bool array, bool aligned) {
                : differ<plain_new, plain_delete>(&::operator new, own_new, &::operator delete, own_delete);
 }
 
-/* The form of the program that this one calls by default, if there is one; `itself`: this one is the array's. */
-HAK_INLINE bool passes_new(std::size_t size, std::size_t align, bool array, bool itself, void **p) {
+/* The form of the program that one of `family` calls by default, if there is one; `itself`: it is the one without a size or nothrow. align 0: malloc's. */
+HAK_INLINE bool passes_new(std::size_t size, std::size_t align, hak_family family, bool itself, void **p) {
+  bool array = family == HAK_FAMILY_NEW_ARRAY;
   auto a = static_cast<std::align_val_t>(align);
   if (array && !itself && replaced(true, align != 0))
     *p = align != 0 ? ::operator new[](size, a) : ::operator new[](size);
-  else if (replaced(false, align != 0))
+  else if ((array || !itself) && replaced(false, align != 0))
     *p = align != 0 ? ::operator new(size, a) : ::operator new(size);
   else
     return false;
   return true;
 }
 
-HAK_INLINE bool passes_delete(void *p, bool aligned, std::align_val_t a, bool array, bool itself) {
-  if (array && !itself && replaced(true, aligned))
-    aligned ? ::operator delete[](p, a) : ::operator delete[](p);
-  else if (replaced(false, aligned))
-    aligned ? ::operator delete(p, a) : ::operator delete(p);
+HAK_INLINE bool passes_delete(void *p, std::size_t align, hak_family family, bool itself) {
+  bool array = family == HAK_FAMILY_NEW_ARRAY;
+  auto a = static_cast<std::align_val_t>(align);
+  if (array && !itself && replaced(true, align != 0))
+    align != 0 ? ::operator delete[](p, a) : ::operator delete[](p);
+  else if ((array || !itself) && replaced(false, align != 0))
+    align != 0 ? ::operator delete(p, a) : ::operator delete(p);
   else
     return false;
   return true;
 }
 
-HAK_INLINE void *new_array(std::size_t size, std::size_t align) {
+HAK_INLINE void *new_form(std::size_t size, std::size_t align, hak_family family) {
   void *p;
-  return passes_new(size, align, true, true, &p) ? p : new_or_throw(size, align, HAK_FAMILY_NEW_ARRAY);
+  if (passes_new(size, align, family, true, &p)) return p;
+  p = attempt(size, align, family);
+  return HAK_LIKELY(p != nullptr) ? p : retry_or_throw(size, align, family);
 }
 
-HAK_COLD void *pass_new_nothrow(std::size_t size, std::size_t align, bool array) noexcept {
+HAK_COLD void *pass_new_nothrow(std::size_t size, std::size_t align, hak_family family) noexcept {
   try {
     void *p = nullptr;
-    passes_new(size, align, array, false, &p);
+    passes_new(size, align, family, false, &p);
     return p;
   } catch (...) {
     return nullptr;
   }
 }
 
-HAK_INLINE void *new_nothrow_or_pass(std::size_t size, std::size_t align, hak_family family) noexcept {
+HAK_INLINE void *new_form_nothrow(std::size_t size, std::size_t align, hak_family family) noexcept {
   bool array = family == HAK_FAMILY_NEW_ARRAY;
-  if (replaced(false, align != 0) || (array && replaced(true, align != 0))) return pass_new_nothrow(size, align, array);
-  return new_nothrow(size, align, family);
+  if (replaced(false, align != 0) || (array && replaced(true, align != 0))) return pass_new_nothrow(size, align, family);
+  void *p = attempt(size, align, family);
+  return HAK_LIKELY(p != nullptr) ? p : retry_nothrow(size, align, family);
 }
 
-HAK_INLINE void delete_form(void *p, std::size_t size, hak_family family, bool itself = false) noexcept {
-  if (!passes_delete(p, false, {}, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, family);
-}
-
-HAK_INLINE void delete_aligned(void *p, std::size_t size, std::align_val_t a, hak_family family, bool itself = false) noexcept {
-  if (!passes_delete(p, true, a, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, family);
+HAK_INLINE void delete_form(void *p, std::size_t size, std::size_t align, hak_family family, bool itself = false) noexcept {
+  if (!passes_delete(p, align, family, itself)) hak_free_as(p, size, family);
 }
 
 }  // namespace
 
-HAK_EXPORT void *operator new(std::size_t n) { return new_or_throw(n, 0, HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n) { return new_array(n, 0); }
-HAK_EXPORT void *operator new(std::size_t n, const std::nothrow_t &) noexcept { return new_nothrow_or_pass(n, 0, HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n, const std::nothrow_t &) noexcept {
-  return new_nothrow_or_pass(n, 0, HAK_FAMILY_NEW_ARRAY);
-}
-HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a) { return new_or_throw(n, raw(a), HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a) { return new_array(n, raw(a)); }
-HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
-  return new_nothrow_or_pass(n, raw(a), HAK_FAMILY_NEW);
-}
-HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
-  return new_nothrow_or_pass(n, raw(a), HAK_FAMILY_NEW_ARRAY);
-}
-
-HAK_EXPORT void operator delete(void *p) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY, true); }
-HAK_EXPORT void operator delete(void *p, const std::nothrow_t &) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, const std::nothrow_t &) noexcept {
-  delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY);
-}
-HAK_EXPORT void operator delete(void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, std::align_val_t) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::align_val_t a) noexcept {
-  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW_ARRAY, true);
-}
-HAK_EXPORT void operator delete(void *p, std::align_val_t a, const std::nothrow_t &) noexcept {
-  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW);
-}
-HAK_EXPORT void operator delete[](void *p, std::align_val_t a, const std::nothrow_t &) noexcept {
-  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW_ARRAY);
-}
-HAK_EXPORT void operator delete(void *p, std::size_t n, std::align_val_t a) noexcept { delete_aligned(p, n, a, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::size_t n, std::align_val_t a) noexcept {
-  delete_aligned(p, n, a, HAK_FAMILY_NEW_ARRAY);
-}
-
-/* --- what LLVM makes of calls of operator new where it is told to --- */
-
-/* -optimize-hot-cold-new: with a hint from a memory profile. Blocks that live long and short ones lie together here, so that a hint has no use.
- * Through the loader: the program may have an operator new of its own. */
+/* What LLVM makes of calls of operator new where it is told to (-optimize-hot-cold-new): with a hint from a memory profile. Blocks that live long
+ * and short ones lie together here, so that a hint has no use. Through the loader: the program may have an operator new of its own. */
 enum class __hot_cold_t : std::uint8_t {};
-HAK_EXPORT void *operator new(std::size_t n, __hot_cold_t) { return ::operator new(n); }
-HAK_EXPORT void *operator new[](std::size_t n, __hot_cold_t) { return ::operator new[](n); }
-HAK_EXPORT void *operator new(std::size_t n, const std::nothrow_t &t, __hot_cold_t) noexcept { return ::operator new(n, t); }
-HAK_EXPORT void *operator new[](std::size_t n, const std::nothrow_t &t, __hot_cold_t) noexcept { return ::operator new[](n, t); }
-HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, __hot_cold_t) { return ::operator new(n, a); }
-HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, __hot_cold_t) { return ::operator new[](n, a); }
-HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, const std::nothrow_t &t, __hot_cold_t) noexcept {
-  return ::operator new(n, a, t);
-}
-HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t &t, __hot_cold_t) noexcept {
-  return ::operator new[](n, a, t);
-}
+
+/* All forms of one family. BRACKETS: [] or nothing. */
+#define OPERATORS(BRACKETS, FAMILY)                                                                                                         \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n) { return new_form(n, 0, FAMILY); }                                                  \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, std::align_val_t a) { return new_form(n, raw(a), FAMILY); }                         \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, const std::nothrow_t &) noexcept { return new_form_nothrow(n, 0, FAMILY); }         \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {                              \
+    return new_form_nothrow(n, raw(a), FAMILY);                                                                                             \
+  }                                                                                                                                         \
+  HAK_EXPORT void operator delete BRACKETS(void *p) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, 0, FAMILY, true); }                         \
+  HAK_EXPORT void operator delete BRACKETS(void *p, std::size_t n) noexcept { delete_form(p, n, 0, FAMILY); }                               \
+  HAK_EXPORT void operator delete BRACKETS(void *p, const std::nothrow_t &) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, 0, FAMILY); }       \
+  HAK_EXPORT void operator delete BRACKETS(void *p, std::align_val_t a) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, raw(a), FAMILY, true); } \
+  HAK_EXPORT void operator delete BRACKETS(void *p, std::size_t n, std::align_val_t a) noexcept { delete_form(p, n, raw(a), FAMILY); }      \
+  HAK_EXPORT void operator delete BRACKETS(void *p, std::align_val_t a, const std::nothrow_t &) noexcept {                                  \
+    delete_form(p, HAK_SIZE_UNKNOWN, raw(a), FAMILY);                                                                                       \
+  }                                                                                                                                         \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, __hot_cold_t) { return ::operator new BRACKETS(n); }                                \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, std::align_val_t a, __hot_cold_t) { return ::operator new BRACKETS(n, a); }         \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, const std::nothrow_t &t, __hot_cold_t) noexcept { return ::operator new BRACKETS(n, t); } \
+  HAK_EXPORT void *operator new BRACKETS(std::size_t n, std::align_val_t a, const std::nothrow_t &t, __hot_cold_t) noexcept {               \
+    return ::operator new BRACKETS(n, a, t);                                                                                                \
+  }
+
+OPERATORS(, HAK_FAMILY_NEW)
+OPERATORS([], HAK_FAMILY_NEW_ARRAY)
 
 extern "C" {
 

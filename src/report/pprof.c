@@ -253,7 +253,7 @@ void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]) {
 
 /* pprof cuts a stack at the outermost function of such a name. Where the library is linked into the program its frames cannot be told by
  * their addresses (profile/profile.c). Behind hak_ and hakmem_ are those from which entry points are left by a tail call. */
-static const char allocator[] = "((hak|hakmem)_\\w+|malloc_long|resize_slowly|resize_extent|resize_huge|resize_outside_regions|move_block|grow_mapped|"
+static const char allocator[] = "((hak|hakmem)_\\w+|malloc_long|resize_of_heap|resize_large|resize_outside_regions|move_block|grow_mapped|"
                                 "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator new(\\[\\])?)(\\.[\\w.]+)?";
 
 static void write_head(writer *w) {

@@ -70,9 +70,9 @@ void expect_end(const std::string &found, const std::string &seen = "at the call
   walks = seen != "when the process ended" && seen != "when the block was to be used again";
   ProgramResult result = run_forked([] {
     alarm(50);
-    if (walks) hak_sweep_forget_fork(); /* the body is a program of its own */
+    if (walks) hak_store_relaxed(&hak_forked, false); /* the body is a program of its own */
     body();
-    hak_sweep_forget_fork();
+    hak_store_relaxed(&hak_forked, false);
     return 0;
   });
   EXPECT_EQ(result.signal, SIGABRT) << "exit code " << result.exit_code << "\n" << result.err;
