@@ -147,13 +147,13 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
   return n;
 }
 
-static bool some_ended; /* relaxed */
+static bool some_ended; /* stored with release after the last block has gone from `out`: who takes it sees that */
 
 bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
 
 /* After blocks were put back, under the lock under which they were. */
 static void note_end(const hak_heap *h) {
-  if (HAK_UNLIKELY(hak_load_relaxed(&h->is_deleted)) && hak_load_relaxed(&h->out) == 0) hak_store_relaxed(&some_ended, true);
+  if (HAK_UNLIKELY(hak_load_relaxed(&h->is_deleted)) && hak_load_relaxed(&h->out) == 0) hak_store_release(&some_ended, true);
 }
 
 void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
