@@ -14,74 +14,57 @@ static struct {
   const void *thread;  /* mark of the one that unmaps it */
 } leaving;
 
-static size_t count_in(const uint64_t *words, size_t first, size_t count) {
-  size_t n = 0;
-  for (size_t i = first; i < first + count; i++) n += hak_bits_has(words, i);
-  return n;
-}
-
-static bool may_go(const hak_chunk *c, size_t bit, bool clean) { return hak_bits_has(c->free, bit) && !(clean && hak_bits_has(c->dirty, bit)); }
-
 /* First range from `at` on; its length, or 0. */
 static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
   hak_assert_held(&hak_span_pool.lock);
-  size_t end;
-  for (; *at < HAK_CHUNK_SPANS; *at = end + 1) {
-    for (end = *at; end < HAK_CHUNK_SPANS && may_go(c, end, clean); end++) continue;
+  hak_span_set set = hak_spans_of_kind(c, HAK_SEARCH_FREE, false);
+  for (size_t w = 0; w < HAK_CHUNK_WORDS && clean; w++) set.words[w] &= ~c->dirty[w];
+  for (size_t end; (*at = hak_bits_next(set.words, *at, true)) < HAK_CHUNK_SPANS; *at = end) {
+    end = hak_bits_next(set.words, *at, false);
     if (end - *at >= LEAST_SPANS) return end - *at;
   }
   return 0;
 }
 
-static void make_absent(hak_chunk *c, size_t bit, size_t count) {
+static void set_absent(hak_region *r, size_t index, size_t count, bool absent) {
   hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && c->free_spans >= count);
-  size_t dirty = hak_bits_change(c->dirty, bit, count, false);
-  hak_bits_change(c->free, bit, count, false);
-  hak_bits_change(c->muzzy, bit, count, false);
-  hak_bits_change(c->absent, bit, count, true);
-  c->free_spans -= (uint32_t)count;
-  c->dirty_spans -= (uint32_t)dirty;
-  c->absent_spans += (uint32_t)count;
-  absent_spans += count;
-  hak_sub_single(&hak_span_pool.dirty_spans, dirty);
-}
-
-static void make_free(hak_region *r, size_t chunk, size_t bit, size_t count) {
-  hak_assert_held(&hak_span_pool.lock);
-  hak_chunk *c = &r->chunks[chunk];
-  hak_bits_change(c->absent, bit, count, false);
-  HAK_ASSERT(c->absent_spans >= count && absent_spans >= count);
-  hak_bits_change(c->free, bit, count, true);
-  c->absent_spans -= (uint32_t)count;
-  c->free_spans += (uint32_t)count;
-  absent_spans -= count;
-  hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS);
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  HAK_ASSERT(absent || (c->absent_spans >= count && absent_spans >= count));
+  hak_bits_change(c->absent, index % HAK_CHUNK_SPANS, count, absent);
+  if (absent) {
+    hak_pool_mark_taken(r, index, count);
+    hak_sub_single(&hak_span_pool.live_spans, count);
+    c->absent_spans += (uint32_t)count;
+    absent_spans += count;
+    absent_ranges++;
+  } else {
+    c->absent_spans -= (uint32_t)count;
+    absent_spans -= count;
+    absent_ranges -= absent_ranges > 0; /* one may come back in parts */
+    hak_pool_mark_free(r, index, count, HAK_PAGES_UNTOUCHED);
+  }
 }
 
 size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
-  hak_chunk *c = &r->chunks[chunk];
+  const hak_chunk *c = &r->chunks[chunk];
   size_t count = 0;
   hak_lock_take(&hak_span_pool.lock);
   if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS) count = find_leaving(c, at, clean);
+  size_t first = chunk * HAK_CHUNK_SPANS + *at;
   if (count > 0) {
     leaving.r = r;
-    leaving.first = chunk * HAK_CHUNK_SPANS + *at;
+    leaving.first = first;
     leaving.count = count;
     leaving.thread = hak_thread_mark();
-    make_absent(c, *at, count);
-    absent_ranges++;
+    set_absent(r, first, count, true);
   }
   hak_lock_drop(&hak_span_pool.lock);
   if (count == 0) return 0;
   /* Where the system refuses to cut a mapping in two, the pages have gone all the same. */
-  bool gone = hak_os_unmap(hak_region_address(r, chunk * HAK_CHUNK_SPANS + *at), count << HAK_SPAN_SHIFT);
+  bool gone = hak_os_unmap(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
   hak_lock_take(&hak_span_pool.lock);
   leaving.count = 0;
-  if (!gone) {
-    make_free(r, chunk, *at, count);
-    absent_ranges--;
-  }
+  if (!gone) set_absent(r, first, count, false);
   hak_lock_drop(&hak_span_pool.lock);
   *at += count;
   return count << HAK_SPAN_SHIFT;
@@ -97,33 +80,24 @@ size_t hak_pool_give_back_reserved(size_t limit) {
 
 /* --- having them back --- */
 
-static bool is_there(const hak_chunk *c, size_t bit) { return hak_bits_has(c->free, bit) || (hak_bits_has(c->absent, bit) && !hak_bits_has(c->lost, bit)); }
-
 /* Absent spans [from, to) of the chunk, none of them lost: all that lie beside each other at a time. */
 static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(from < to && to <= HAK_CHUNK_SPANS);
   hak_chunk *c = &r->chunks[chunk];
-  for (size_t end; from < to; from = end) {
-    for (end = from; end < to && hak_bits_has(c->absent, end); end++) continue;
-    if (end == from) {
-      end++;
-      continue;
-    }
+  for (size_t end; (from = hak_bits_next(c->absent, from, true)) < to; from = end) {
+    end = hak_min_size(hak_bits_next(c->absent, from, false), to);
+    size_t count = end - from;
     bool lost = false;
-    if (hak_region_restore(r, chunk * HAK_CHUNK_SPANS + from, end - from, &lost)) {
-      make_free(r, chunk, from, end - from);
-      hak_bits_change(c->large, from, end - from, false); /* another mapping */
-      absent_ranges -= absent_ranges > 0;
-    } else {
-      if (lost) {
-        size_t newly = end - from - hak_bits_change(c->lost, from, end - from, true); /* a shorter range may be tried after a longer one */
-        HAK_ASSERT(c->absent_spans >= newly && absent_spans >= newly);
-        c->absent_spans -= (uint32_t)newly;
-        absent_spans -= newly;
-      }
+    if (!hak_region_restore(r, chunk * HAK_CHUNK_SPANS + from, count, &lost)) {
+      if (lost) count -= hak_bits_change(c->lost, from, count, true); /* a shorter range may be tried after a longer one */
+      HAK_ASSERT(!lost || (c->absent_spans >= count && absent_spans >= count));
+      c->absent_spans -= lost ? (uint32_t)count : 0;
+      absent_spans -= lost ? count : 0;
       return false;
     }
+    set_absent(r, chunk * HAK_CHUNK_SPANS + from, count, false);
+    hak_bits_change(c->large, from, count, false); /* another mapping */
   }
   return true;
 }
@@ -132,15 +106,15 @@ static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t a
   HAK_ASSERT(spans > 0 && hak_is_pow2(align));
   const hak_chunk *c = &r->chunks[chunk];
   uintptr_t page = (r->base >> HAK_SPAN_SHIFT) + chunk * HAK_CHUNK_SPANS;
+  hak_span_set there;
+  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) there.words[w] = c->free[w] | (c->absent[w] & ~c->lost[w]);
   size_t end;
-  for (size_t at = 0; at < HAK_CHUNK_SPANS; at = end + 1) {
-    for (end = at; end < HAK_CHUNK_SPANS && is_there(c, end); end++) continue;
+  for (size_t at = 0; (at = hak_bits_next(there.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = hak_bits_next(there.words, at, false);
     size_t from = hak_align_up(page + at, align) - page;
-    if (from + spans > end || count_in(c->absent, from, spans) == 0) {
-      /* What is free already does not fit, or the caller would have had it: further on there may be absent ones. */
-      while (from + spans <= end && count_in(c->absent, from, spans) == 0) from += align;
-      if (from + spans > end) continue;
-    }
+    /* What is free already does not fit, or the caller would have had it: further on there may be absent ones. */
+    while (from + spans <= end && hak_bits_next(c->absent, from, true) >= from + spans) from += align;
+    if (from + spans > end) continue;
     /* At least as much as went at once, so that a call serves many spans. */
     if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + LEAST_SPANS), end))) return true;
     if (restore_range(r, chunk, from, from + spans)) return true;

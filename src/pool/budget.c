@@ -11,11 +11,8 @@
 #define RESOLVE_MS 10000
 /* Without an option: of the cgroup's limit, from so much memory on, and looked at where so much of the limit is taken. */
 #define AUTO_PERCENT 95
-#define AUTO_FROM (32 * (size_t)HAK_MIB)
+#define AUTO_FROM (2 * HAK_PURGE_STEP_BYTES)
 #define AUTO_AWAKE_PERCENT 75
-/* The target gives way up to a step below the limit, and leaves at least so much of it free: a process may grow by some MiB
- * until it is looked at again. */
-#define AUTO_FREE_LEAST (12 * (size_t)HAK_MIB)
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
@@ -42,18 +39,10 @@ static const void *calling; /* mark of the thread that is in the callback */
 static uintptr_t calling_frame;
 static unsigned skipped_inside;
 
-/* --- used --- */
-
-static size_t in_spans(void) {
-  return (hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans)) << HAK_SPAN_SHIFT;
-}
-
-static size_t used_now(void) { return in_spans() + hak_load_relaxed(&hak_budget_mapped); }
-
 /* --- limit --- */
 
 static bool admits(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = used_now() + hak_budget_table_bytes();
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = hak_budget_with_spans(&hak_budget_mapped) + hak_budget_table_bytes();
   return limit == 0 || (bytes <= limit && used <= limit - bytes);
 }
 
@@ -108,14 +97,14 @@ static size_t margin(size_t target) { return target / HAK_BUDGET_STEP_PART * (is
 
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
-/* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the
- * same. Where the program gave the target, only what is live can be a reason to pass it. */
+/* What may be filled although the target leaves no room for it. A step of a group's limit stays free all the same, and as much as one purge
+ * brings back, for what the process grows by until it is looked at again. Where the program gave the target, only what is live can be a reason to pass it. */
 static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
   size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
   if (!is_auto()) return resident - hak_min_size(resident, dirty) > target - margin(target) ? ceiling : 0;
-  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / HAK_BUDGET_STEP_PART, AUTO_FREE_LEAST));
+  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / HAK_BUDGET_STEP_PART, HAK_PURGE_STEP_BYTES));
   return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
 }
 
@@ -140,9 +129,7 @@ static bool wakes(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
-  size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
-  bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
-  if (hak_budget_filled_now() <= watch && !live_grew) return;
+  if (!hak_budget_measurement_due()) return;
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
     if (!is_auto() || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||

@@ -124,17 +124,14 @@ HAK_INLINE bool hak_budget_purges_all(void) {
   return hak_budget_level() >= HAK_BUDGET_PURGE && hak_load_relaxed(&hak_budget_slack) == 0;
 }
 
-/* Whether dirty memory may have to go because of the target. */
-HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
-  size_t watch = hak_load_relaxed(&hak_budget_watch);
-  if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
-  return hak_budget_purges_all() || hak_budget_unclaimed(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
-         hak_budget_filled(dirty_spans + live_spans) > watch;
+HAK_INLINE bool hak_budget_measurement_due(void) {
+  return hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans)) > hak_load_relaxed(&hak_budget_live_watch) ||
+         hak_budget_filled_now() > hak_load_relaxed(&hak_budget_watch);
 }
-/* The same of now, for callers that have just taken memory. */
+/* Whether dirty memory may have to go because of the target. */
 HAK_INLINE bool hak_budget_over_now(void) {
-  return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_watch) != SIZE_MAX) &&
-         hak_budget_over(hak_load_relaxed(&hak_span_pool.dirty_spans), hak_load_relaxed(&hak_span_pool.live_spans));
+  if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return false;
+  return hak_load_relaxed(&hak_span_pool.dirty_spans) > HAK_BUDGET_DIRTY_LEAST && (hak_budget_purges_all() || hak_budget_measurement_due());
 }
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_dirty_keep(void);

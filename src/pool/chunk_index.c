@@ -38,55 +38,32 @@ static uint16_t least_of(const uint16_t *less) {
   return least;
 }
 
-/* Below `n`, which describes the chunks from `first` on. A node that was looked through in vain lowers its parent's bound. */
-static size_t next_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t from, size_t end) {
-  if (n == NULL) return hak_min_size(hak_max_size(first, from), end);
+/* Of the chunks [from, end) below `n`, which describes those from `first` on. A node that was looked through in vain lowers its parent's bound. */
+static size_t find_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t from, size_t end, bool highest) {
+  size_t each = chunks_below(level), least = from > first ? from - first : 0, most = hak_min_size(end - first, FAN * each);
+  HAK_ASSERT(first < end && from < first + FAN * each);
+  if (n == NULL) return first + (highest ? most - 1 : least);
   uint16_t *less = n->less[s->search];
-  size_t each = chunks_below(level), at = from > first ? (from - first) / each : 0;
-  for (; at < FAN && first + at * each < end; at++) {
+  size_t low = least / each, count = (most + each - 1) / each - low;
+  for (size_t i = 0; i < count; i++) {
+    size_t at = highest ? low + count - 1 - i : low + i, start = first + at * each;
     if (less[at] + s->spans > HAK_CHUNK_SPANS) continue;
-    size_t start = first + at * each;
     if (level == 0) return start;
     node *below = n->below[at];
-    size_t found = next_below(below, level - 1, start, s, from, end);
-    if (found < end && found < start + each) return found;
-    if (below != NULL) less[at] = least_of(below->less[s->search]);
-  }
-  return end;
-}
-
-size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) {
-  hak_assert_held(&hak_span_pool.lock);
-  size_t base = first_chunk(s->region);
-  if (from >= end) return end;
-  from = hak_max_size(from, base);
-  HAK_ASSERT(end <= base + chunks_below(LEVELS));
-  return base + next_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, from - base, end - base);
-}
-
-/* The same, from `end` down. */
-static size_t last_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t end) {
-  size_t each = chunks_below(level);
-  if (n == NULL) return hak_min_size(first + FAN * each, end) - 1;
-  uint16_t *less = n->less[s->search];
-  for (size_t at = hak_min_size((end - first + each - 1) / each, FAN); at-- > 0;) {
-    if (less[at] + s->spans > HAK_CHUNK_SPANS) continue;
-    size_t start = first + at * each;
-    if (level == 0) return start;
-    node *below = n->below[at];
-    size_t found = last_below(below, level - 1, start, s, end);
+    size_t found = find_below(below, level - 1, start, s, from, end, highest);
     if (found < end) return found;
     if (below != NULL) less[at] = least_of(below->less[s->search]);
   }
   return end;
 }
 
-size_t hak_chunk_index_last(const hak_chunk_search *s, size_t end) {
+size_t hak_chunk_index_find(const hak_chunk_search *s, size_t from, size_t end, bool highest) {
   hak_assert_held(&hak_span_pool.lock);
   size_t base = first_chunk(s->region);
-  if (end <= base) return end;
+  from = hak_max_size(from, base);
+  if (from >= end) return end;
   HAK_ASSERT(end <= base + chunks_below(LEVELS));
-  return base + last_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, end - base);
+  return base + find_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, from - base, end - base, highest);
 }
 
 static bool lacks_memory; /* relaxed; for the next call without the lock, under which no system call is made */
@@ -155,6 +132,22 @@ void hak_chunk_index_raise_around(hak_region *r, size_t chunk, size_t bit, size_
 }
 
 /* --- marks --- */
+
+void hak_pool_mark_free(hak_region *r, size_t index, size_t spans, hak_pages pages) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t bit = index % HAK_CHUNK_SPANS, were_free = hak_bits_change(c->free, bit, spans, true), were_dirty = 0;
+  c->free_spans += (uint32_t)spans;
+  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, spans, true);
+  if (pages == HAK_PAGES_KEPT) {
+    were_dirty = hak_bits_change(c->dirty, bit, spans, true);
+    c->dirty_spans += (uint32_t)spans;
+    hak_add_single(&hak_span_pool.dirty_spans, spans);
+  }
+  HAK_ASSERT(were_free == 0 && were_dirty == 0 && c->dirty_spans <= c->free_spans && c->free_spans + c->absent_spans <= HAK_CHUNK_SPANS);
+  hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
+}
 
 size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
   hak_assert_held(&hak_span_pool.lock);

@@ -22,10 +22,8 @@ typedef struct hak_chunk_search {
   size_t spans, align; /* align: a power of two, in spans */
 } hak_chunk_search;
 
-/* Lowest chunk from `from` on, and below `end`, whose bound is at least as many spans; `end` if none. */
-size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end);
-/* Highest chunk below `end` of that kind; `end` if none. */
-size_t hak_chunk_index_last(const hak_chunk_search *s, size_t end);
+/* Lowest (or highest) chunk from `from` on, and below `end`, whose bound is at least as many spans; `end` if none. */
+size_t hak_chunk_index_find(const hak_chunk_search *s, size_t from, size_t end, bool highest);
 /* The longest aligned range that was found in the chunk, where it is less than was searched for. */
 void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest);
 /* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */
@@ -44,7 +42,11 @@ HAK_INLINE hak_span_set hak_spans_of_kind(const hak_chunk *c, hak_search k, bool
   return set;
 }
 
-/* Marks free spans of one chunk as held, with the counters that follow. Returns how many of them may hold something. */
+/* What free spans hold. */
+typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED, HAK_PAGES_UNTOUCHED /* clean as they were */ } hak_pages;
+/* Marks spans of one chunk as free, or free ones as held, with the counters that follow, but for live_spans of what becomes free. Returns how
+ * many of those taken may hold something. */
+void hak_pool_mark_free(hak_region *region, size_t index, size_t spans, hak_pages pages);
 size_t hak_pool_mark_taken(hak_region *region, size_t index, size_t spans);
 /* Counts what was given back lazily as dirty once more. Takes the pool lock. */
 void hak_pool_muzzy_to_dirty(void);

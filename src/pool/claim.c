@@ -46,7 +46,7 @@ size_t hak_pool_last_dirty(hak_region *r, size_t end, hak_worth worth) {
   bool apart = hak_spares_large();
   hak_chunk_search small = search_for(r, false, worth, apart), huge = search_for(r, true, worth, apart);
   hak_lock_take(&hak_span_pool.lock);
-  size_t of_small = hak_chunk_index_last(&small, end), of_huge = hak_chunk_index_last(&huge, end);
+  size_t of_small = hak_chunk_index_find(&small, 0, end, true), of_huge = hak_chunk_index_find(&huge, 0, end, true);
   hak_lock_drop(&hak_span_pool.lock);
   return of_small == end ? of_huge : of_huge == end ? of_small : hak_max_size(of_small, of_huge);
 }
@@ -95,25 +95,15 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
 
 static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
   hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(count > 0 && hak_span_pool.claimed_spans >= count);
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
-  size_t bit = first % HAK_CHUNK_SPANS;
-  HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && hak_span_pool.claimed_spans >= count);
-  size_t were_free = hak_bits_change(c->free, bit, count, true);
-  HAK_ASSERT(were_free == 0);
-  c->free_spans += (uint32_t)count;
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages == HAK_PAGES_MUZZY || pages == HAK_PAGES_PURGED) {
-    if (c->huge && (bit | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
+    if (c->huge && (first | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
     hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
   }
-  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
-  if (pages == HAK_PAGES_KEPT) {
-    hak_bits_change(c->dirty, bit, count, true);
-    c->dirty_spans += (uint32_t)count;
-    hak_add_single(&hak_span_pool.dirty_spans, count);
-  }
-  hak_chunk_index_raise_around(r, first / HAK_CHUNK_SPANS, bit, count);
+  hak_pool_mark_free(r, first, count, pages);
 }
 
 void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {

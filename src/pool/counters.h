@@ -6,6 +6,11 @@
 #include "os/lock.h"
 #include "region/region.h"
 
+/* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in the pool, nor does a
+ * slow path. And what one step brings back may rest elsewhere meanwhile: in depots, and dirty beside clean spans that slabs took. */
+#define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
+#define HAK_PURGE_STEP_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT)
+
 typedef struct hak_pool {
   hak_lock lock;
   size_t live_spans;  /* held */
@@ -26,8 +31,16 @@ typedef struct hak_pool {
   /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
    * again before more has. Relaxed. */
   size_t full_spans;
+  uint32_t epoch; /* relaxed; of decay, which returned spans are stamped with */
 } hak_pool;
 extern hak_pool hak_span_pool;
+
+/* A turn: one thread at a time, whose mark the word is; or NULL. For others the work stays due. */
+HAK_INLINE bool hak_turn_take(const void **turn) {
+  const void *nobody = NULL;
+  return hak_cas_acquire(turn, &nobody, hak_thread_mark());
+}
+HAK_INLINE void hak_turn_end(const void **turn) { hak_store_release(turn, NULL); }
 
 /* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
  * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
@@ -47,10 +60,11 @@ void hak_budget_count_unmapped(size_t bytes);
 extern size_t hak_budget_held_mapped; /* relaxed: of hak_budget_mapped, what the system has given */
 extern size_t hak_budget_held_peak;   /* relaxed: the most that hak_budget_held_now was */
 void hak_budget_raise_peak(size_t held);
-HAK_INLINE size_t hak_budget_held_now(void) {
+HAK_INLINE size_t hak_budget_with_spans(const size_t *mapped) {
   size_t spans = hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans);
-  return (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+  return (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(mapped);
 }
+HAK_INLINE size_t hak_budget_held_now(void) { return hak_budget_with_spans(&hak_budget_held_mapped); }
 HAK_INLINE void hak_budget_note_peak(void) {
   size_t held = hak_budget_held_now();
   if (HAK_UNLIKELY(held > hak_load_relaxed(&hak_budget_held_peak))) hak_budget_raise_peak(held);

@@ -4,12 +4,13 @@
 #include <stdint.h>
 
 #include "os/os.h"
+#include "pool/chunk_bits.h"
 #include "pool/counters.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
 _Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of its bytes");
 
-#define FIRST_MAPPING (256 * HAK_KIB)
+#define FIRST_MAPPING (HAK_SLAB_SPANS_MOST * HAK_SPAN_SIZE) /* as the first step of a region */
 #define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it; all are aligned to it */
 #define BLOCKS_MAX (LAST_MAPPING / HAK_META_SIZE)
 
@@ -36,7 +37,7 @@ static struct {
   mapping *m; /* NULL: none */
   size_t first, count;
 } claimed; /* blocks that are being purged: in no list and no bitmap */
-static const void *purger; /* mark of the thread that purges. Taking is an acquire, dropping a release */
+static const void *purger; /* turn */
 
 static bool extend(size_t needed) {
   hak_assert_held(&hak_meta_lock);
@@ -80,32 +81,13 @@ static mapping *mapping_of(const void *p) { return (mapping *)(hak_align_down((u
 
 static size_t page_blocks(void) { return hak_os_page_size() / HAK_META_SIZE; }
 
-static uint64_t *bit_of(uint64_t *words, size_t block, uint64_t *mask) {
-  *mask = (uint64_t)1 << (block % 64);
-  return &words[block / 64];
-}
-
-static void make_cold(mapping *m, size_t block) {
+static void make_cold(mapping *m, size_t first, size_t count, bool cold) {
   hak_assert_held(&hak_meta_lock);
-  uint64_t mask, *word = bit_of(m->cold, block, &mask);
-  HAK_ASSERT((*word & mask) == 0);
-  *word |= mask;
-  m->cold_blocks++;
-  cold_blocks++;
-}
-
-/* Whoever takes the first block of a page that was given back has all of it back. */
-static void unmake_cold(mapping *m, size_t block) {
-  hak_assert_held(&hak_meta_lock);
-  uint64_t mask, *word = bit_of(m->cold, block, &mask);
-  HAK_ASSERT((*word & mask) != 0 && m->cold_blocks > 0 && cold_blocks >= m->cold_blocks);
-  *word &= ~mask;
-  m->cold_blocks--;
-  cold_blocks--;
-  word = bit_of(m->purged, hak_align_down(block, page_blocks()), &mask);
-  if ((*word & mask) == 0) return;
-  *word &= ~mask;
-  hak_budget_count_mapped(hak_os_page_size());
+  size_t before = hak_bits_change(m->cold, first, count, cold), more = cold ? count : 0 - count;
+  HAK_ASSERT(before == (cold ? 0 : count));
+  m->cold_blocks += more;
+  cold_blocks += more;
+  HAK_ASSERT(cold_blocks >= m->cold_blocks);
 }
 
 /* The lowest of a mapping, so that the others become pages that are free as a whole. */
@@ -117,16 +99,18 @@ static hak_meta *take_cold(void) {
   size_t w = 0;
   while (cold_at->cold[w] == 0) w++;
   size_t block = w * 64 + hak_ctz64(cold_at->cold[w]);
-  unmake_cold(cold_at, block);
+  make_cold(cold_at, block, 1, false);
+  /* Whoever takes the first block of a page that was given back has all of it back. */
+  if (hak_bits_change(cold_at->purged, hak_align_down(block, page_blocks()), 1, false) != 0) hak_budget_count_mapped(hak_os_page_size());
   return (hak_meta *)((uintptr_t)cold_at + block * HAK_META_SIZE);
 }
 
 static bool is_page_cold(mapping *m, size_t first) {
   HAK_ASSERT(first % page_blocks() == 0);
   for (size_t i = first; i < first + page_blocks(); i++) {
-    if ((m->cold[i / 64] >> (i % 64) & 1) == 0) return false;
+    if (!hak_bits_has(m->cold, i)) return false;
   }
-  return (m->purged[first / 64] >> (first % 64) & 1) == 0;
+  return !hak_bits_has(m->purged, first);
 }
 
 /* Claims the pages from `first` on that are cold and can be given back, or returns false. */
@@ -135,8 +119,8 @@ static bool claim_pages(mapping *m, size_t first) {
   hak_lock_take(&hak_meta_lock);
   while (first + step <= most && !is_page_cold(m, first)) first += step;
   for (end = first; end + step <= most && is_page_cold(m, end); end += step) continue;
-  for (size_t i = first; i < end; i++) unmake_cold(m, i);
   if (end > first) {
+    make_cold(m, first, end - first, false);
     claimed.m = m;
     claimed.first = first;
     claimed.count = end - first;
@@ -150,11 +134,8 @@ static void unclaim_locked(bool gone) {
   mapping *m = claimed.m;
   HAK_ASSERT(m != NULL && claimed.count > 0);
   claimed.m = NULL;
-  for (size_t i = claimed.first; i < claimed.first + claimed.count; i++) {
-    uint64_t mask, *word = bit_of(m->purged, i, &mask);
-    make_cold(m, i);
-    if (gone && i % page_blocks() == 0) *word |= mask;
-  }
+  make_cold(m, claimed.first, claimed.count, true);
+  for (size_t i = 0; i < claimed.count && gone; i += page_blocks()) hak_bits_change(m->purged, claimed.first + i, 1, true);
   if (gone) hak_budget_count_unmapped(claimed.count * HAK_META_SIZE);
 }
 
@@ -179,7 +160,7 @@ static bool make_some_cold(size_t *wanted) {
     hak_meta *meta = free_list;
     mapping *m = mapping_of(meta);
     free_list = meta->next;
-    make_cold(m, ((uintptr_t)meta - (uintptr_t)m) / HAK_META_SIZE);
+    make_cold(m, ((uintptr_t)meta - (uintptr_t)m) / HAK_META_SIZE, 1, true);
     m->has_new = true;
   }
   HAK_ASSERT(free_blocks >= n);
@@ -191,8 +172,7 @@ static bool make_some_cold(size_t *wanted) {
 }
 
 size_t hak_meta_purge(bool all) {
-  const void *nobody = NULL;
-  if (!hak_cas_acquire(&purger, &nobody, hak_thread_mark())) return 0;
+  if (!hak_turn_take(&purger)) return 0;
   hak_lock_take(&hak_meta_lock);
   size_t wanted = all ? free_blocks : fewest_free, purged = 0;
   fewest_free = free_blocks;
@@ -206,7 +186,7 @@ size_t hak_meta_purge(bool all) {
     hak_lock_drop(&hak_meta_lock);
     if (has_new) purged += purge_mapping(m);
   }
-  hak_store_release(&purger, NULL);
+  hak_turn_end(&purger);
   return purged;
 }
 

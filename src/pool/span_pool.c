@@ -7,17 +7,6 @@
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
 
-static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
-
-void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&now_epoch, epoch); }
-
-uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&now_epoch); }
-
-hak_region *hak_pool_region_of(const hak_span *span) {
-  /* The metadata of a region lies inside the region. */
-  return hak_region_around(span);
-}
-
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
   size_t period = hak_min_size(align, 64), first = (0 - page) & (align - 1);
@@ -87,7 +76,7 @@ static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, 
   s.search = k;
   s.huge = huge;
   size_t n = hak_region_chunks(r);
-  for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
+  for (size_t i = 0; (i = hak_chunk_index_find(&s, i, n, false)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
     if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
     if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, zeroed);
@@ -152,16 +141,12 @@ static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
   return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
 
-static size_t accessible_now(void) {
-  size_t accessible = 0;
-  for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
-  return accessible;
-}
-
 /* Far more is accessible than was ever in use. */
 #define ROOMY_TIMES 2
 static bool is_roomy(size_t spans) {
-  return accessible_now() > ROOMY_TIMES * hak_span_pool.peak_spans + spans;
+  size_t accessible = 0;
+  for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
+  return accessible > ROOMY_TIMES * hak_span_pool.peak_spans + spans;
 }
 
 /* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives memory back and
@@ -171,7 +156,7 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
   size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
   s.region = r;
   s.search = HAK_SEARCH_FREE;
-  for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
+  for (size_t i = 0; (i = hak_chunk_index_find(&whole, i, n, false)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
     if (c->huge || find_range(&whole, i, &longest) == HAK_CHUNK_SPANS) {
       hak_chunk_index_lower(&whole, i, c->huge ? 0 : longest);
@@ -345,7 +330,7 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
 static bool is_over_mark(size_t dirty, size_t live) {
   const hak_pool *pool = &hak_span_pool;
   bool over = dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
-  return over || hak_budget_over(dirty, live);
+  return over || hak_budget_over_now();
 }
 
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
@@ -357,21 +342,15 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
     return false;
   }
   size_t spans = span->span_count - keep;
-  size_t index = hak_region_span_index(r, span) + keep, bit = index % HAK_CHUNK_SPANS;
-  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t index = hak_region_span_index(r, span) + keep;
   HAK_ASSERT(hak_region_code_at(r, index) != HAK_CODE_NONE);
   set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
-  size_t were_free = hak_bits_change(c->free, bit, spans, true), were_dirty = hak_bits_change(c->dirty, bit, spans, true);
-  HAK_ASSERT(were_free == 0 && were_dirty == 0 && hak_span_pool.live_spans >= spans);
-  c->free_spans += (uint32_t)spans;
-  c->dirty_spans += (uint32_t)spans;
-  HAK_ASSERT(c->dirty_spans <= c->free_spans && c->free_spans + c->absent_spans <= HAK_CHUNK_SPANS);
-  hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
-  hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
-  size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);
-  size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
+  HAK_ASSERT(hak_span_pool.live_spans >= spans);
+  hak_pool_mark_free(r, index, spans, HAK_PAGES_KEPT);
+  hak_store_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].epoch, hak_pool_epoch());
+  size_t live = hak_sub_single(&hak_span_pool.live_spans, spans), dirty = hak_span_pool.dirty_spans;
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);
   *purge_due |= is_over_mark(dirty, live);

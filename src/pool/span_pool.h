@@ -20,10 +20,6 @@
 /* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
-/* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in the pool, nor does a
- * slow path. And what one step brings back may rest elsewhere meanwhile: in depots, and dirty beside clean spans that slabs took. */
-#define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
-
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);
 
@@ -56,9 +52,8 @@ hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed);
  * is not held with head tag `tag`: somebody else has returned it. Sets *purge_due when more is dirty than the mark. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 
-/* The decay epoch, which returned spans are stamped with. */
-void hak_pool_set_epoch(uint32_t epoch);
-uint32_t hak_pool_epoch(void);
+HAK_INLINE uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&hak_span_pool.epoch); }
+HAK_INLINE void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&hak_span_pool.epoch, epoch); }
 
 /* Which dirty free extents are worth a call: any, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
@@ -69,7 +64,6 @@ size_t hak_pool_last_dirty(hak_region *region, size_t end, hak_worth worth);
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);
 /* … and puts it back. */
-typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED, HAK_PAGES_UNTOUCHED /* clean as they were */ } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
  * the memory around it. Who has huge pages enabled again meanwhile gets small ones. Caller holds no lock. */
@@ -77,7 +71,7 @@ void hak_pool_disable_huge(hak_region *region, size_t chunk_index);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
 
-/* Region of a span's metadata. */
-hak_region *hak_pool_region_of(const hak_span *span);
+/* The metadata of a region lies inside the region. */
+HAK_INLINE hak_region *hak_pool_region_of(const hak_span *span) { return hak_region_around(span); }
 
 #endif

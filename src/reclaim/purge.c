@@ -37,15 +37,11 @@ static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
-/* No more than what is asked for, in whole huge pages: the rest may stay for now. */
-static size_t claim_room(size_t keep_spans) {
-  size_t dirty = dirty_now(), wanted = dirty > keep_spans ? dirty - keep_spans : 1;
-  return hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
-}
-
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
 static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth, bool lazily) {
-  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(keep_spans), worth, &first, &n);
+  size_t all = dirty_now(), wanted = all > keep_spans ? all - keep_spans : 1; /* in whole huge pages: the rest may stay for now */
+  size_t room = hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
+  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, room, worth, &first, &n);
   if (dirty == 0) return 0;
   HAK_ASSERT(n > 0 && dirty <= n && first >= r->first_span);
   HAK_SCHEDULE_POINT("purge: spans claimed");
@@ -123,22 +119,12 @@ size_t hak_purge_withdraw_idle(uint32_t epochs) { return withdraw(true, epochs);
 /* --- free pages inside slabs --- */
 
 /* Static, since they are too large for the smallest stacks; one thread has them at a time. */
-static const void *slab_purger; /* mark of that thread */
+static const void *slab_purger; /* turn of that thread */
 static hak_span *found[HAK_LOCK_STEPS];
 static hak_free_pages free_pages; /* of the claimed slab */
 /* Both change under the bin's lock, so that at a fork a slab is claimed whole or not at all. */
 static hak_span *claimed; /* NULL: none is */
 static hak_arena_bin *claimed_bin;
-
-static bool become_slab_purger(void) {
-  const void *nobody = NULL;
-  return hak_cas_acquire(&slab_purger, &nobody, hak_thread_mark());
-}
-
-static void end_slab_purger(void) {
-  HAK_ASSERT(claimed == NULL);
-  hak_store_release(&slab_purger, NULL);
-}
 
 /* Returns the bytes claimed; 0: there is nothing to purge. */
 static size_t claim(hak_arena_bin *bin, hak_span *slab, uint32_t tag) {
@@ -166,12 +152,6 @@ static void *unclaim(bool gone, bool *purge_due) {
   return hak_slab_unclaim_free_pages(&claimed_bin->slabs, slab, &free_pages, gone, purge_due);
 }
 
-/* The child of a fork in a signal handler may have forgotten them meanwhile. */
-static void note_left(size_t pages) {
-  size_t leaving = hak_load_relaxed(&hak_span_pool.purging_slab_pages);
-  hak_sub_relaxed(&hak_span_pool.purging_slab_pages, hak_min_size(pages, leaving));
-}
-
 /* Returns the bytes that went. */
 static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred *d) {
   hak_arena_bin *bin = &a->bins[c];
@@ -192,7 +172,8 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   hak_lock_take(&bin->lock);
   void *twice = unclaim(purged > 0, &d->purge_due);
   hak_lock_drop(&bin->lock);
-  note_left(bytes / page);
+  size_t leaving = hak_load_relaxed(&hak_span_pool.purging_slab_pages); /* the child of a fork in a signal handler may have forgotten them */
+  hak_sub_relaxed(&hak_span_pool.purging_slab_pages, hak_min_size(bytes / page, leaving));
   if (HAK_UNLIKELY(twice != NULL)) hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, twice, c, "when its pages were purged");
   return purged;
 }
@@ -217,11 +198,12 @@ static size_t purge_class(hak_arena *a, unsigned c, unsigned round, bool at_once
 
 size_t hak_purge_slabs(hak_arena *a, unsigned round, bool at_once, size_t wanted, hak_deferred *d) {
   size_t purged = 0;
-  if (!become_slab_purger()) return 0; /* another thread is at it */
+  if (!hak_turn_take(&slab_purger)) return 0; /* another thread is at it */
   for (unsigned c = 0; c < HAK_CLASS_COUNT && purged < wanted; c++) {
     if (hak_load_relaxed(&a->bins[c].slabs.slabs) != 0) purged += purge_class(a, c, round, at_once, wanted - purged, d);
   }
-  end_slab_purger();
+  HAK_ASSERT(claimed == NULL);
+  hak_turn_end(&slab_purger);
   return purged;
 }
 
@@ -229,10 +211,10 @@ size_t hak_purge_slabs(hak_arena *a, unsigned round, bool at_once, size_t wanted
 
 static bool forking_is_purger; /* written while every lock is held */
 
-void hak_purge_fork_lock(void) { forking_is_purger = become_slab_purger(); }
+void hak_purge_fork_lock(void) { forking_is_purger = hak_turn_take(&slab_purger); }
 
 void hak_purge_fork_unlock(void) {
-  if (forking_is_purger) end_slab_purger();
+  if (forking_is_purger) hak_turn_end(&slab_purger);
 }
 
 /* Who claimed a slab is not there to put its blocks back; unless it is this thread, which forks in a signal handler and goes on. */

@@ -57,6 +57,15 @@ class Budget : public testing::Test {
   static size_t dirty_mib() { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }
   // Without a target as much may be dirty as there is.
   static void keep_much() { hak_span_pool.mark_spans = SIZE_MAX; }
+  // Whether too much is dirty while so much is, and so much live.
+  static bool over(size_t dirty, size_t live) {
+    std::swap(hak_span_pool.dirty_spans, dirty);
+    std::swap(hak_span_pool.live_spans, live);
+    bool is = hak_budget_over_now();
+    hak_span_pool.dirty_spans = dirty;
+    hak_span_pool.live_spans = live;
+    return is;
+  }
   // One epoch in which the process is so large.
   unsigned epoch(size_t resident_mib) {
     files.set_resident(resident_mib * MIB);
@@ -205,7 +214,7 @@ TEST_F(Budget, NoTargetReadsNothing) {
   for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_CALM));
   EXPECT_EQ(state().resident, 0u);
   EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
-  EXPECT_FALSE(hak_budget_over(1u << 20, 1u << 20));
+  EXPECT_FALSE(over(1u << 20, 1u << 20));
 }
 
 TEST_F(Budget, LevelsRiseOneAnEpochAndFallAtOnce) {
@@ -302,8 +311,8 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   size_t left = 160 - 160 / 16 - 20;  // for spans
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
   size_t live = hak_span_pool.live_spans, next = 40 + 160 / 32;  // when it is time to measure again
-  EXPECT_FALSE(hak_budget_over(next * SPANS_PER_MIB, live));
-  EXPECT_TRUE(hak_budget_over(next * SPANS_PER_MIB + 1, live));
+  EXPECT_FALSE(over(next * SPANS_PER_MIB, live));
+  EXPECT_TRUE(over(next * SPANS_PER_MIB + 1, live));
   bool zeroed;
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 64 + 1) * MIB);
@@ -311,7 +320,7 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 128 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
-  EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
+  EXPECT_FALSE(over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
   whole_steps::excess(&d);
   EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
 }
@@ -409,7 +418,7 @@ TEST_F(Budget, AboveItAllFreeMemoryGoesInTheSecondEpoch) {
   EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_PURGE));
   EXPECT_EQ(hak_span_pool.dirty_spans, 0u) << "used in this epoch or not";
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST) << "and what is freed from now on, the least aside";
-  EXPECT_TRUE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST + 1, 0));
+  EXPECT_TRUE(over(HAK_BUDGET_DIRTY_LEAST + 1, 0));
 }
 
 TEST_F(Budget, NoFreedMappingIsKeptNearTheTarget) {

@@ -354,7 +354,7 @@ TEST_F(Decay, WhatTheSystemRefusesIsNotAskedForAtEachFree) {
   EXPECT_TRUE(give({runs.begin(), runs.end() - 1}));
   excess();
   EXPECT_EQ(dirty_mib(), 100u);
-  EXPECT_FALSE(give({runs.back()})) << "an eighth more is";
+  EXPECT_FALSE(give({runs.back()})) << "a step more is";
   for (int i = 0; i < 4; i++) look();
   fake_os::allow_all();
   EXPECT_TRUE(make_dirty(101)) << "asked again after a decay time";
