@@ -14,11 +14,9 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define MARK_SPANS HAK_CHUNK_SPANS
 #define WINDOW (2 * STEPS - 1) /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
-#define STEP_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT)
-#define REFAULT_LEAST (STEP_BYTES / 2) /* less is a fifth of a percent of a CPU */
-#define REFAULT_MOST (2 * STEP_BYTES) /* and so much is worth it up to this part of what the program holds: */
+#define REFAULT_LEAST (HAK_PURGE_STEP_BYTES / 2) /* less is a fifth of a percent of a CPU */
+#define REFAULT_MOST (2 * HAK_PURGE_STEP_BYTES) /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
-#define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 
 /* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that time, and 40 ms at
  * most. */
@@ -29,7 +27,7 @@ static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written
 /* The load swings: refaults have shown so, and the window does. Relaxed. */
 static bool swings;
 static size_t rule_rest; /* relaxed; dirty spans that the rule at the free leaves, since it purged too early. 0 where nothing swings */
-/* By the thread that looks: `looker` is its mark, or NULL. Taking is an acquire, dropping a release. */
+/* By the thread that looks: whose turn it is. */
 static const void *looker;
 static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
 static size_t left_dirty;     /* after the last look */
@@ -62,7 +60,6 @@ static size_t reserved_to; /* relaxed; spans in use and free, up to which free o
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
-static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE); }
 static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
@@ -86,7 +83,7 @@ static void set_mark(void) {
   do {
     ms = base_ms();
     sleeps = helper_sleeps();
-    size_t mark = lean_mode ? lean_target() : ms == 0 ? 0 : rest;
+    size_t lean = (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE), mark = lean_mode ? lean : ms == 0 ? 0 : rest;
     hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, hak_max_size(sleeps ? 0 : mark, reserved_now()));
   } while (helper_sleeps() != sleeps || base_ms() != ms);
@@ -152,8 +149,7 @@ static uint64_t purged_now(void) {
 
 /* To a program of 200 MiB, 24 that stay for seconds are more than as many refaults are in these seconds. */
 static size_t refaults_worth(void) {
-  size_t held = (live_now() << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
-  return hak_max_size(REFAULT_LEAST, hak_min_size(held / REFAULT_HELD_PART, REFAULT_MOST));
+  return hak_max_size(REFAULT_LEAST, hak_min_size(hak_budget_in_use() / REFAULT_HELD_PART, REFAULT_MOST));
 }
 
 static bool was_too_early(uint64_t purged, uint64_t refaults) {
@@ -172,24 +168,20 @@ static size_t missing(void) {
   return peak > live ? peak - live : 0;
 }
 
-/* What was purged before the last look, and is taken from now on, was not purged too early: a load that comes back so late would have left
- * the window too. Under the lock, as others take off what they have read. */
-static void forget_purges(uint64_t passed) {
-  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
-  uint64_t purged = purged_now(), young = passed == STEPS ? 0 : purged - purged_at_look;
-  purged_at_look = purged;
-  hak_lock_take(&hak_span_pool.lock);
-  hak_store_relaxed(&hak_span_pool.purged_spans, hak_min_size(hak_load_relaxed(&hak_span_pool.purged_spans), (size_t)(young >> HAK_SPAN_SHIFT)));
-  hak_lock_drop(&hak_span_pool.lock);
+/* Of figures a look, the latest last, those that so many looks push out go. */
+static void pass(size_t *figures, size_t count, uint64_t passed) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark() && passed <= count);
+  for (size_t i = 0; i < count; i++) hak_store_relaxed(&figures[i], i + passed < count ? hak_load_relaxed(&figures[i + passed]) : 0);
 }
 
-static void pass_window(uint64_t passed) {
-  HAK_ASSERT(passed <= WINDOW);
-  for (; passed > 0; passed--) {
-    for (unsigned i = 0; i + 1 < WINDOW; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
-    hak_store_relaxed(&peaks[WINDOW - 1], 0);
-  }
+/* What was purged before the last look, and is taken from now on, was not purged too early: a load that comes back so late would have left
+ * the window too. Under the lock, as others take off what they have read. */
+static void pass_window(uint64_t passed, uint64_t into_window) {
+  uint64_t purged = purged_now(), young = passed == STEPS ? 0 : purged - purged_at_look;
+  purged_at_look = purged;
+  pass(peaks, WINDOW, into_window);
   hak_lock_take(&hak_span_pool.lock);
+  hak_store_relaxed(&hak_span_pool.purged_spans, hak_min_size(hak_load_relaxed(&hak_span_pool.purged_spans), (size_t)(young >> HAK_SPAN_SHIFT)));
   hak_store_relaxed(&peaks[WINDOW - 1], hak_span_pool.recent_peak);
   hak_store_relaxed(&hak_span_pool.recent_peak, hak_span_pool.live_spans);
   hak_lock_drop(&hak_span_pool.lock);
@@ -214,11 +206,7 @@ static void judge_refaults(void) {
 
 /* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
 static size_t allowed_now(uint64_t passed, bool idle) {
-  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
-  for (; passed > 0; passed--) {
-    for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
-    backlog[STEPS - 1] = 0;
-  }
+  pass(backlog, STEPS, passed);
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
@@ -294,7 +282,7 @@ static void purge_to_goal(size_t most_spans) {
   if (dirty > goal && purged > 0) return;
   if (dirty > goal && hak_spares_large()) leave_to_others(goal);
   /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
-  if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
+  if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + HAK_PURGE_STEP_SPANS);
   hak_store_relaxed(&rule_at_it, false);
   hak_store_relaxed(&hak_decay_goal, SIZE_MAX);
 }
@@ -312,55 +300,42 @@ static void release_kept(uint64_t now_ms, size_t most_bytes) {
   hak_store_relaxed(&hak_decay_kept_due, left);
 }
 
-static bool become_looker(void) {
-  const void *nobody = NULL;
-  return hak_cas_acquire(&looker, &nobody, hak_thread_mark());
-}
-
 void hak_decay_step(uint64_t now_ms, bool all) {
-  if (!become_looker()) return;
+  if (!hak_turn_take(&looker)) return;
   size_t most = all || hak_budget_near_now() ? SIZE_MAX : HAK_PURGE_STEP_SPANS;
-  if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT);
+  if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : HAK_PURGE_STEP_BYTES);
   purge_to_goal(most);
-  hak_store_release(&looker, NULL);
-}
-
-/* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
-static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
-  uint64_t ms = hak_decay_cache_ms();
-  if (ms > now_ms) return;
-  hak_tcache_reach(now_ms - ms, rested, d);
-}
-
-static size_t rested_spans(uint64_t rest_ms) {
-  return hak_min_size(rest_ms / RESTED_STEP_MS + 1, RESTED_STEPS_MAX) * HAK_PURGE_STEP_SPANS;
+  hak_turn_end(&looker);
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
-  uint64_t last = hak_load_relaxed(&last_ms);
-  uint64_t passed = last == 0 || now_ms < last ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
-  /* Of the window none of the time between two looks is lost. */
-  uint64_t into_window = last == 0 || now_ms < last ? 1 : hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW);
+  uint64_t last = hak_load_relaxed(&last_ms), passed = 1, into_window = 1;
+  if (last != 0 && now_ms >= last) {
+    passed = hak_min_size((now_ms - last) / step_ms(), STEPS);
+    into_window = hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW); /* none of the time between two looks is lost */
+  }
   hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
   bool idle = last != 0 && passed == STEPS;
-  reach_sleepers(now_ms, idle, d);
+  /* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
+  uint64_t asleep_ms = hak_decay_cache_ms();
+  if (asleep_ms <= now_ms) hak_tcache_reach(now_ms - asleep_ms, idle, d);
   if (idle) {
     decay_arenas(true, d);
     left_dirty = dirty_now();
   }
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
-  forget_purges(passed);
-  pass_window(into_window);
+  pass_window(passed, into_window);
   most_missing = hak_max_size(most_missing, missing());
   release_kept(now_ms, 0);
   if (hak_load_relaxed(&reserved_to) != 0 && reserved_now() == 0) hak_decay_reserve(0); /* it is all in use */
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
-  purge_to_goal(idle ? rested_spans(now_ms - last) : HAK_PURGE_STEP_SPANS);
+  uint64_t steps = idle ? hak_min_size((now_ms - last) / RESTED_STEP_MS + 1, RESTED_STEPS_MAX) : 1;
+  purge_to_goal(steps * HAK_PURGE_STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
@@ -389,10 +364,10 @@ static void divide_work(uint64_t now_ms) {
 
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
   divide_work(now_ms);
-  if (HAK_LIKELY(!is_due(now_ms)) || !become_looker()) return false;
+  if (HAK_LIKELY(!is_due(now_ms)) || !hak_turn_take(&looker)) return false;
   bool due = is_due(now_ms);
   if (due) look(now_ms, d);
-  hak_store_release(&looker, NULL);
+  hak_turn_end(&looker);
   return due;
 }
 
@@ -405,8 +380,8 @@ static void purge_for_target(void) {
   size_t keep = hak_budget_dirty_keep();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
   hak_takes_large = true;
-  /* An eighth below it, or half of the least, so that the next free does not call again at once. */
-  size_t purged = hak_purge_spans(keep - hak_max_size(keep / MARGIN_PART, HAK_BUDGET_DIRTY_LEAST / 2), false);
+  /* A step below it, or half of it, so that the next free does not call again at once. */
+  size_t purged = hak_purge_spans(keep - hak_min_size(keep / 2, HAK_PURGE_STEP_SPANS), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
   hak_budget_note_purged(purged << HAK_SPAN_SHIFT);
 }
