@@ -50,6 +50,7 @@ static void place_locked(entry e) {
 }
 
 static void insert_locked(void *p, size_t bytes, uint32_t owner) {
+  HAK_ASSERT(p != NULL && p != GONE);
   place_locked((entry){p, bytes, owner});
   hak_add_single(&live_count, 1);
   live_bytes += bytes;

@@ -66,6 +66,7 @@ static hak_freed take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess
   hak_freed *oldest = &hak_kept.all[0];
   if (hak_kept.count == 0 || most_bytes == 0 || (oldest->since_ms > until_ms && excess == 0)) return (hak_freed){0};
   if (oldest->bytes <= most_bytes) return hak_freed_remove(&hak_kept, 0);
+  HAK_ASSERT(hak_kept.bytes >= oldest->bytes);
   oldest->bytes -= most_bytes;
   hak_sub_single(&hak_kept.bytes, most_bytes);
   return (hak_freed){(char *)oldest->p + oldest->bytes, most_bytes, 0};

@@ -22,6 +22,7 @@ static void release_down_to(size_t bytes) {
 }
 
 void hak_mapping_quarantine(void *p, size_t bytes) {
+  HAK_ASSERT(p != NULL && bytes > 0);
   if (!hak_os_seal(p, bytes)) {
     hak_guard_pages_unmap(p, bytes);
     return;

@@ -9,17 +9,20 @@ typedef struct range {
   size_t bit, end;
 } range;
 
-/* Last free and dirty range of the chunk that fills huge pages, cut to those; if there is none, the last one. Empty: none. */
-static range last_dirty_range(const hak_chunk *c, bool apart) {
+/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
+static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span_set dirty = hak_spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
-  range last = {0, 0}, whole = {0, 0};
-  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = last.end) {
-    last = (range){at, hak_bits_next(dirty.words, at, false)};
-    range pages = {hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(last.end, HAK_HUGE_PAGE_SPANS)};
-    if (pages.bit < pages.end) whole = pages;
+  range last = {0, 0};
+  size_t end;
+  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = hak_bits_next(dirty.words, at, false);
+    range found = {at, end};
+    if (worth == HAK_WHOLE_PAGES)
+      found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
+    if (found.bit < found.end) last = found;
   }
-  return whole.end > 0 ? whole : last;
+  return last;
 }
 
 /* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
@@ -33,27 +36,44 @@ static range widened(const hak_chunk *c, range r, bool apart) {
   return r;
 }
 
-static hak_chunk_search search_for(hak_region *r, bool huge, bool apart) {
-  return (hak_chunk_search){.region = r, .search = HAK_SEARCH_DIRTY, .huge = huge, .apart = apart, .spans = 1, .align = 1};
+/* Of chunks of one kind. There is no index of whole pages apart: those bounds are of all. */
+static hak_chunk_search search_for(hak_region *r, bool huge, hak_worth worth, bool apart) {
+  size_t spans = worth == HAK_WHOLE_PAGES ? HAK_HUGE_PAGE_SPANS : 1;
+  return (hak_chunk_search){.region = r, .search = HAK_SEARCH_DIRTY, .huge = huge, .apart = apart && spans == 1, .spans = spans, .align = spans};
 }
 
-size_t hak_pool_last_dirty(hak_region *r, size_t end) {
+size_t hak_pool_last_dirty(hak_region *r, size_t end, hak_worth worth) {
   bool apart = hak_spares_large();
-  hak_chunk_search small = search_for(r, false, apart), huge = search_for(r, true, apart);
+  hak_chunk_search small = search_for(r, false, worth, apart), huge = search_for(r, true, worth, apart);
   hak_lock_take(&hak_span_pool.lock);
   size_t of_small = hak_chunk_index_find(&small, 0, end, true), of_huge = hak_chunk_index_find(&huge, 0, end, true);
   hak_lock_drop(&hak_span_pool.lock);
   return of_small == end ? of_huge : of_huge == end ? of_small : hak_max_size(of_small, of_huge);
 }
 
-size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, size_t *first, size_t *count) {
+/* Until something comes back to the chunk, it is not looked at again. */
+static void note_none(hak_region *r, size_t chunk, hak_worth worth, bool apart) {
+  hak_assert_held(&hak_span_pool.lock);
+  const hak_chunk *c = &r->chunks[chunk];
+  if (apart && worth == HAK_WHOLE_PAGES) {
+    range all = last_dirty_range(c, worth, false);
+    if (all.bit < all.end) return;
+  }
+  for (unsigned huge = 0; huge < 2; huge++) {
+    hak_chunk_search s = search_for(r, huge != 0, worth, apart);
+    hak_chunk_index_lower(&s, chunk, c->huge == (huge != 0) ? s.spans - 1 : 0);
+  }
+}
+
+size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
+                            size_t *count) {
   size_t dirty_spans = 0;
   HAK_ASSERT(max_spans > 0);
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   range dirty = {0, 0};
   bool apart = hak_spares_large();
-  if (c->dirty_spans != 0) dirty = last_dirty_range(c, apart);
+  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth, apart);
   bool found = dirty.bit < dirty.end;
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
@@ -66,11 +86,8 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     for (size_t i = 0; i < *count; i++) hak_region_span_at(r, *first + i)->claimer = hak_thread_mark();
     dirty_spans -= c->dirty_spans;
     hak_add_single(&hak_span_pool.claimed_spans, *count);
-  }
-  /* Until something comes back to the chunk, it is not looked at again. */
-  for (unsigned huge = 0; huge < 2 && !found; huge++) {
-    hak_chunk_search s = search_for(r, huge != 0, apart);
-    hak_chunk_index_lower(&s, chunk_index, 0);
+  } else {
+    note_none(r, chunk_index, worth, apart);
   }
   hak_lock_drop(&hak_span_pool.lock);
   return dirty_spans;

@@ -120,6 +120,7 @@ static bool claim_pages(mapping *m, size_t first) {
   while (first + step <= most && !is_page_cold(m, first)) first += step;
   for (end = first; end + step <= most && is_page_cold(m, end); end += step) continue;
   if (end > first) {
+    HAK_ASSERT(claimed.m == NULL && hak_load_relaxed(&purger) == hak_thread_mark());
     make_cold(m, first, end - first, false);
     claimed.m = m;
     claimed.first = first;

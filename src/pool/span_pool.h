@@ -55,11 +55,14 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 HAK_INLINE uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&hak_span_pool.epoch); }
 HAK_INLINE void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&hak_span_pool.epoch, epoch); }
 
-/* For reclaim/: the highest chunk below `end` that may have dirty spans; `end` if none. */
-size_t hak_pool_last_dirty(hak_region *region, size_t end);
-/* Claims a range of the chunk (removed from the free map so nobody takes it): whole huge pages before all else. Returns how many of its
- * spans are dirty; 0: there is none … */
-size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, size_t *first, size_t *count);
+/* Which dirty free extents are worth a call: any, or only what fills huge pages. */
+typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
+/* For reclaim/: the highest chunk below `end` that may have one; `end` if none. */
+size_t hak_pool_last_dirty(hak_region *region, size_t end, hak_worth worth);
+/* Claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
+ * dirty; 0: there is none … */
+size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
+                            size_t *count);
 /* … and puts it back. */
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all

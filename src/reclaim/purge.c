@@ -38,10 +38,10 @@ static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
-static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, bool lazily) {
+static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth, bool lazily) {
   size_t all = dirty_now(), wanted = all > keep_spans ? all - keep_spans : 1; /* in whole huge pages: the rest may stay for now */
   size_t room = hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
-  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, room, &first, &n);
+  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, room, worth, &first, &n);
   if (dirty == 0) return 0;
   HAK_ASSERT(n > 0 && dirty <= n && first >= r->first_span);
   HAK_SCHEDULE_POINT("purge: spans claimed");
@@ -51,25 +51,32 @@ static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, boo
   return pages == HAK_PAGES_KEPT ? 0 : dirty;
 }
 
-/* A function that the program has put in madvise's place may free: it does not purge in the midst of a purge, or each range would
- * be a call deeper than the one before. */
-static HAK_TLS bool purging;
-
-/* From the highest chunk down, since allocation prefers low addresses. What is left of a chunk of which the system refused a range
- * is skipped. What becomes dirty meanwhile, perhaps by a function that the program has put in madvise's place, is somebody else's. */
-size_t hak_purge_spans(size_t keep_spans, bool lazily) {
-  if (purging) return 0;
-  purging = true;
-  size_t most = dirty_now(), purged = 0;
+/* From the highest address down, since allocation prefers low ones. What is left of a chunk of which the system refused a range
+ * is skipped. At most `most`: what becomes dirty meanwhile, perhaps by a function that the program has put in madvise's place,
+ * is somebody else's. */
+static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool lazily) {
+  size_t purged = 0;
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t chunk; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end)) < end;) {
-      size_t gone = purge_in_chunk(r, chunk, keep_spans, lazily);
+    for (size_t chunk; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end;) {
+      size_t gone = purge_in_chunk(r, chunk, keep_spans, worth, lazily);
       purged += gone;
       if (gone == 0) end = chunk;
     }
   }
+  return purged;
+}
+
+/* A function that the program has put in madvise's place may free: it does not purge in the midst of a purge, or each range would
+ * be a call deeper than the one before. */
+static HAK_TLS bool purging;
+
+size_t hak_purge_spans(size_t keep_spans, bool lazily) {
+  if (purging) return 0;
+  purging = true;
+  size_t most = dirty_now(), purged = purge_pass(keep_spans, most, HAK_WHOLE_PAGES, lazily);
+  if (purged < most) purged += purge_pass(keep_spans, most - purged, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
   purging = false;
   return purged;

@@ -13,7 +13,7 @@ struct hak_purge_stats {
 };
 extern struct hak_purge_stats hak_purge_stats;
 
-/* Purges dirty spans until at most keep_spans are, from the highest chunk down: of each whole huge pages first. `lazily`: the kernel
+/* Purges dirty spans until at most keep_spans are: whole huge pages first, from the highest address down. `lazily`: the kernel
  * may take its time. Returns how many went. Caller holds no lock. */
 size_t hak_purge_spans(size_t keep_spans, bool lazily);
 

@@ -55,6 +55,7 @@ unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
 
 /* Where the next table begins if this one, for so many spans, is at `at`. */
 static uintptr_t behind(unsigned table, uintptr_t at, size_t spans) {
+  HAK_ASSERT(table < TABLES);
   size_t each = tables[table].spans_each;
   return hak_align_up(at + (spans + each - 1) / each * tables[table].element_bytes, hak_os_page_size());
 }
@@ -126,6 +127,7 @@ static void make_guards(const hak_region *r, size_t from, size_t to) {
 static bool commit_table(const hak_region *r, unsigned table, size_t to) {
   uintptr_t at = table_at(r, table), end = behind(table, at, to);
   void *start = (void *)(r->table_spans > r->first_span ? behind(table, at, r->table_spans) : first_page(r, table));
+  HAK_ASSERT(r->table_spans < to && (uintptr_t)start <= end);
   size_t bytes = end - (uintptr_t)start;
   if (bytes == 0) return true;
   if (!hak_os_commit(start, bytes)) return false;
@@ -191,6 +193,7 @@ static void note_extended(hak_region *r, size_t more) {
 /* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in the way the
  * region ends here; so it does where the system refuses without a limit, which may be raised, or have room again. */
 static void extend(hak_region *r, size_t needed) {
+  HAK_ASSERT(needed > 0 && needed % HAK_SPAN_SIZE == 0);
   void *end = (void *)(r->base + r->reserved_bytes);
   size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
   bool limited = limit != SIZE_MAX, taken = false;

@@ -57,7 +57,7 @@ TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
   size_t a = take(1), b = take(1);
   size_t first, count;
   give(a, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RANGE, &first, &count));
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);  // a is clean now
   give(b, 1);
   EXPECT_EQ(take(1), b);
@@ -98,7 +98,7 @@ class HugePages : public SpanPool {
   // Gives back the last dirty run; its first span and how many.
   std::pair<size_t, size_t> purge() {
     size_t first = 0, count = 0;
-    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, &first, &count)) return {0, 0};
+    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, HAK_ANY_RANGE, &first, &count)) return {0, 0};
     hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
     return {first, count};
   }
@@ -175,7 +175,7 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
   EXPECT_EQ(b, a);
   give(b, 1);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RANGE, &first, &count));
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
   // a is clean, a + 1 is dirty: together they are not known zero.
   EXPECT_EQ(take(2), a);
@@ -303,7 +303,7 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   size_t a = take(8);
   give(a, 8);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 3) << "high addresses go first";
   EXPECT_EQ(count, 5u);
   EXPECT_EQ(take(1), a);
@@ -314,14 +314,14 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   EXPECT_EQ(take(1), a + 2);
   EXPECT_EQ(take(1), a + 3);
   give(a + 2, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 4);
   EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 2);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
-  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
 }
 
 TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
@@ -342,7 +342,7 @@ TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
   EXPECT_EQ(hak_pool_take(1, 1, HELD_TAGS, true, &zero), sparse);
 }
 
-TEST_F(SpanPool, WholeHugePagesAreClaimedBeforeAllElse) {
+TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   hak_span_pool.huge_from_spans = 0;
   bool zero;
   constexpr size_t PAGE_SPANS = HAK_HUGE_PAGE_SPANS;
@@ -351,12 +351,14 @@ TEST_F(SpanPool, WholeHugePagesAreClaimedBeforeAllElse) {
   size_t at = index(s), chunk = at / HAK_CHUNK_SPANS, first, count;
   ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
   EXPECT_TRUE(hak_pool_give(before, 0, HELD_TAGS.head, &due));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
   EXPECT_TRUE(hak_pool_give(s, 0, HELD_TAGS.head, &due));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, &first, &count));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(count, 3u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
 }
@@ -387,10 +389,10 @@ class Model {
       if (states[i] == HELD) return false;
     return true;
   }
-  // The highest chunk below `end` with a dirty span; `end` if there is none.
-  size_t last_dirty(size_t end) const {
-    for (size_t at = std::min(end * HAK_CHUNK_SPANS, states.size()); at-- > 0;)
-      if (states[at] == FREE_DIRTY) return at / HAK_CHUNK_SPANS;
+  // The highest chunk below `end` with so many that are dirty and fill one huge page, or as many single ones; `end` if there is none.
+  size_t last_dirty(size_t end, size_t spans) const {
+    for (size_t at = std::min(end * HAK_CHUNK_SPANS, states.size()) / spans; at-- > 0;)
+      if ((at + 1) * spans <= states.size() && all(at * spans, spans, FREE_DIRTY)) return at * spans / HAK_CHUNK_SPANS;
     return end;
   }
   size_t dirty() const { return size_t(std::count(states.begin(), states.end(), FREE_DIRTY)); }
@@ -466,10 +468,11 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       it->second += extra;
     } else {
       size_t end = 1 + below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
-      size_t chunk = hak_pool_last_dirty(r, end), last = model.last_dirty(end);
+      hak_worth worth = below(2) == 0 ? HAK_ANY_RANGE : HAK_WHOLE_PAGES;
+      size_t chunk = hak_pool_last_dirty(r, end, worth), last = model.last_dirty(end, worth == HAK_ANY_RANGE ? 1 : HAK_HUGE_PAGE_SPANS);
       if (last != end) ASSERT_TRUE(chunk >= last && chunk < end) << "step " << step << ": " << last << " below " << end << " was passed over";
-      if (chunk == end || !hak_pool_claim_dirty(r, chunk, 1 + below(20), &first, &count)) {
-        if (chunk < end) ASSERT_NE(hak_pool_last_dirty(r, chunk + 1), chunk) << "it is looked at in vain once";
+      if (chunk == end || !hak_pool_claim_dirty(r, chunk, 1 + below(20), worth, &first, &count)) {
+        if (chunk < end) ASSERT_NE(hak_pool_last_dirty(r, chunk + 1, worth), chunk) << "it is looked at in vain once";
         continue;
       }
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
