@@ -169,7 +169,7 @@ void hak_budget_slab_bytes_purged(void) {
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
 
-/* Once an epoch. Purged memory came straight back, and neither is more live than an epoch ago nor less resident: the target is below
+/* Once a look. Purged memory came straight back, and neither is more live than a look ago nor less resident: the target is below
  * what the process needs, and cannot be met. Then purging is only cost: allow slack. */
 static void give_way(size_t target, size_t resident) {
   size_t all = hak_load_relaxed(&given), went = all - hak_load_relaxed(&given_then), live = live_now();
@@ -276,7 +276,7 @@ static bool falls_asleep(size_t target, size_t resident) {
   return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / HAK_BUDGET_STEP_PART;
 }
 
-/* What is to be done beyond the level of the last epoch, as long as that did not suffice. */
+/* What is to be done beyond the level of the last look, as long as that did not suffice. */
 static unsigned next_step(size_t resident, size_t target) {
   unsigned last = hak_load_relaxed(&step);
   if (resident <= target / 10 * 9) return HAK_BUDGET_CALM;
@@ -322,7 +322,7 @@ void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) 
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-/* Calls that a thread in the callback may miss before it counts as out of it: one an epoch. */
+/* Calls that a thread in the callback may miss before it counts as out of it: one a look. */
 #define SKIPPED_INSIDE_MOST 64
 
 /* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper on its

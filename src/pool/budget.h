@@ -90,7 +90,7 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
 /* A step, by which a process may miss its target: so much may be filled before resident memory is read again (some 5 us for some ms of
- * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again in an epoch before
+ * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again between two looks before
  * giving back counts as in vain. Then the target gives way by two. */
 #define HAK_BUDGET_STEP_PART 32
 
@@ -161,7 +161,7 @@ HAK_INLINE bool hak_budget_full_now(void) {
 /* That, or at level 1 or above. */
 HAK_INLINE bool hak_budget_near_now(void) { return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_full_now(); }
 
-/* Compares the process's resident memory with the target, where there is one, and returns the level. Once an epoch. */
+/* Compares the process's resident memory with the target, where there is one, and returns the level. Once a look. */
 unsigned hak_budget_look(uint64_t now_ms);
 
 /* --- the callback --- */

@@ -31,7 +31,7 @@ typedef struct hak_pool {
   /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
    * again before more has. Relaxed. */
   size_t full_spans;
-  uint32_t epoch; /* relaxed; of decay, which returned spans are stamped with */
+  uint32_t look; /* relaxed; of decay, which returned spans are stamped with */
 } hak_pool;
 extern hak_pool hak_span_pool;
 

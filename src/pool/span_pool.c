@@ -349,7 +349,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   span->span_count = (uint16_t)keep;
   HAK_ASSERT(hak_span_pool.live_spans >= spans);
   hak_pool_mark_free(r, index, spans, HAK_PAGES_KEPT);
-  hak_store_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].epoch, hak_pool_epoch());
+  hak_store_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].look, hak_pool_look());
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans), dirty = hak_span_pool.dirty_spans;
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);

@@ -52,8 +52,8 @@ hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed);
  * is not held with head tag `tag`: somebody else has returned it. Sets *purge_due when more is dirty than the mark. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 
-HAK_INLINE uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&hak_span_pool.epoch); }
-HAK_INLINE void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&hak_span_pool.epoch, epoch); }
+HAK_INLINE uint32_t hak_pool_look(void) { return hak_load_relaxed(&hak_span_pool.look); }
+HAK_INLINE void hak_pool_set_look(uint32_t look) { hak_store_relaxed(&hak_span_pool.look, look); }
 
 /* Which dirty free extents are worth a call: any, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;

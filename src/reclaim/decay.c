@@ -316,7 +316,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
     into_window = hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW); /* none of the time between two looks is lost */
   }
   hak_store_relaxed(&last_ms, now_ms);
-  hak_pool_set_epoch(hak_pool_epoch() + 1);
+  hak_pool_set_look(hak_pool_look() + 1);
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
   bool idle = last != 0 && passed == STEPS;
   /* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */

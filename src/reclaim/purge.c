@@ -83,28 +83,28 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily) {
 }
 
 /* khugepaged makes a huge page whole of which a part has gone. */
-void hak_purge_settle_chunks(uint32_t epochs) {
-  uint32_t now = hak_pool_epoch();
+void hak_purge_settle_chunks(uint32_t looks) {
+  uint32_t now = hak_pool_look();
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
     size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->epoch) >= epochs) hak_pool_disable_huge(r, chunk);
+      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->look) >= looks) hak_pool_disable_huge(r, chunk);
     }
   }
 }
 
 /* --- where the system limits what a process may have --- */
 
-static size_t withdraw(bool clean, uint32_t epochs) {
-  uint32_t now = hak_pool_epoch();
+static size_t withdraw(bool clean, uint32_t looks) {
+  uint32_t now = hak_pool_look();
   size_t bytes = 0;
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
-      if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < epochs) continue;
+      if (now - hak_load_relaxed(&r->chunks[chunk].look) < looks) continue;
       size_t at = 0, gone;
       while ((gone = hak_pool_withdraw(r, chunk, &at, clean)) > 0) bytes += gone;
     }
@@ -114,7 +114,7 @@ static size_t withdraw(bool clean, uint32_t epochs) {
 
 size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes); }
 
-size_t hak_purge_withdraw_idle(uint32_t epochs) { return withdraw(true, epochs); }
+size_t hak_purge_withdraw_idle(uint32_t looks) { return withdraw(true, looks); }
 
 /* --- free pages inside slabs --- */
 

@@ -21,14 +21,14 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily);
  * (`at_once`), until `wanted` bytes have gone. Returns the bytes. Caller holds no lock. */
 size_t hak_purge_slabs(hak_arena *arena, unsigned round, bool at_once, size_t wanted, hak_deferred *deferred);
 
-/* Once a decay time: chunks of which a part stays purged, and to which nothing came back for `epochs`, ask for huge pages no more. Caller
+/* Once a decay time: chunks of which a part stays purged, and to which nothing came back for `looks`, ask for huge pages no more. Caller
  * holds no lock. */
-void hak_purge_settle_chunks(uint32_t epochs);
+void hak_purge_settle_chunks(uint32_t looks);
 
 /* Makes free memory inaccessible, as pool/absent.h says: all of it that lies in long ranges, and what is reserved ahead, or of clean
- * spans what nobody gave back to their chunk for `epochs`. Returns the bytes. Caller holds no lock. */
+ * spans what nobody gave back to their chunk for `looks`. Returns the bytes. Caller holds no lock. */
 size_t hak_purge_withdraw_all(size_t limit_bytes);
-size_t hak_purge_withdraw_idle(uint32_t epochs);
+size_t hak_purge_withdraw_idle(uint32_t looks);
 
 /* Whether the system refused the last range, as it does for locked memory. */
 bool hak_purge_refused(void);

@@ -72,7 +72,7 @@ typedef struct hak_chunk {
   uint64_t large[HAK_CHUNK_WORDS];
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
-  uint32_t epoch; /* release epoch of the last span returned here */
+  uint32_t look; /* look of the last span returned here */
   bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool was_huge;        /* asked for huge pages before */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */

@@ -1,4 +1,5 @@
-"""The layering check finds planted violations."""
+"""The checks of layers and of constants find planted violations."""
+import constants
 from layering import check_circles, check_file, check_symbols, pairs, symbols
 
 CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#define HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
@@ -33,6 +34,14 @@ def main() -> None:
     assert check_circles({"x/a.c": a, "x/c.c": c}) == []
     assert check_circles({"x/a.c": a, "x/b.c": b, "x/c.c": c}) == ["a circle of files: x/a.c x/b.c", "  x/a.c uses b of x/b.c", "  x/b.c uses a of x/a.c"]
     assert pairs({"slab/slab.h": CLEAN, "slab/sparse.c": '#include "region/region.h"\n#include "os/os.h"\n'}) == {("slab", "region"), ("slab", "os")}
+
+    assert constants.constants("#define A 4 /* 5 */\n#define B OTHER\n#define C(x) 3\n// D = 7\nenum { E_ = 1, F = G };\n#define H HAK_MIB\n") == {"A", "E_", "H"}
+    list_of = "[returning memory]\na/a.c A why\n[steering]\na/b.c B\n[heaps]\n[profiles, guards, hardened]\n[else]\na/a.c C D\na/b.c B\n"
+    sections = constants.listed(list_of)
+    assert constants.check({"a/a.c:A", "a/a.c:C", "a/b.c:B", "a/b.c:E"}, sections) == [
+        "a/b.c:B is listed 2 times", "a/b.c:E is in no section of constants.txt", "a/a.c:D is listed, and not in the sources", "a/b.c:B has no reason"]
+    sections[constants.RETURNING] = [(f"a/a.c:A{i}", "why") for i in range(constants.RETURNING_MOST + 1)]
+    assert "21 numbers about returning memory" in constants.check(set(), sections)[-1]
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ TEST_F(Absent, IdleSpansGoOnceTheyAreClean) {
   size_t left = hak_purge_withdraw_idle(0);
   for (void *p : gaps) EXPECT_NE(hak_region_find(p), nullptr) << "dirty";
   hak_purge_spans(0, false);
-  hak_pool_set_epoch(hak_pool_epoch() + 2);
+  hak_pool_set_look(hak_pool_look() + 2);
   EXPECT_EQ(hak_purge_withdraw_idle(3), 0u) << "they came back lately";
   EXPECT_GE(left + hak_purge_withdraw_idle(2), gaps.size() * 40 * HAK_SPAN_SIZE);
   for (void *p : gaps) EXPECT_EQ(hak_region_find(p), nullptr);

@@ -247,7 +247,7 @@ TEST_F(Decay, OneThreadLooks) {
   constexpr int THREADS = 4, ROUNDS = 200;
   fake_os::on_call(nullptr);  // some other thread may hold the lock
   make_dirty(8);
-  uint32_t epoch = hak_pool_epoch();
+  uint32_t epoch = hak_pool_look();
   std::atomic<int> arrived{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < THREADS; t++)
@@ -260,7 +260,7 @@ TEST_F(Decay, OneThreadLooks) {
       }
     });
   for (std::thread &t : threads) t.join();
-  EXPECT_EQ(hak_pool_epoch() - epoch, static_cast<uint32_t>(ROUNDS));
+  EXPECT_EQ(hak_pool_look() - epoch, static_cast<uint32_t>(ROUNDS));
   EXPECT_EQ(dirty(), 0u);
 }
 
@@ -274,13 +274,13 @@ TEST_F(Decay, ALookEndsWithItsThreadInTheChildOfAFork) {
   });
   std::thread looker([this] { look(); });
   while (!purging) std::this_thread::yield();
-  uint32_t epoch = hak_pool_epoch();
+  uint32_t epoch = hak_pool_look();
   hak_deferred d = {};
   whole_steps::tick(now_ms + 1000, &d);
-  EXPECT_EQ(hak_pool_epoch(), epoch) << "somebody looks";
+  EXPECT_EQ(hak_pool_look(), epoch) << "somebody looks";
   hak_decay_fork_child();  // as this thread's child would
   whole_steps::tick(now_ms + 1000, &d);
-  EXPECT_EQ(hak_pool_epoch(), epoch + 1);
+  EXPECT_EQ(hak_pool_look(), epoch + 1);
   forked = true;
   looker.join();
 }
