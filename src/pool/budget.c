@@ -9,7 +9,7 @@
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
-/* Without an option: of the cgroup's limit, from so much memory on, and looked at where so much of the limit is taken. */
+/* Without an option: of the cgroup's limit, from two steps of a purge on, and looked at where so much of the limit is taken. */
 #define AUTO_PERCENT 95
 #define AUTO_FROM (2 * HAK_PURGE_STEP_BYTES)
 #define AUTO_AWAKE_PERCENT 75
@@ -98,7 +98,8 @@ static size_t margin(size_t target) { return target / HAK_BUDGET_STEP_PART * (is
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
 /* What may be filled although the target leaves no room for it. A step of a group's limit stays free all the same, and as much as one purge
- * brings back, for what the process grows by until it is looked at again. Where the program gave the target, only what is live can be a reason to pass it. */
+ * brings back, for what the process grows by until it is looked at again. Where the program gave the target, only what is live can be a reason
+ * to pass it. */
 static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
   size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
