@@ -15,7 +15,7 @@ typedef struct hak_chunk_node {
 } node;
 _Static_assert(sizeof(node) <= HAK_META_SIZE, "a node is a metadata block");
 _Static_assert((1u << (HAK_CHUNK_ORDERS - 1)) == HAK_CHUNK_SPANS, "there is a tree for each alignment up to a chunk's");
-_Static_assert(FAN == 1 << 5, "as chunks_below shifts");
+_Static_assert(FAN == 1 << 5, "as chunks_below and find_below shift");
 
 static size_t chunks_below(unsigned level) { return (size_t)1 << (5 * level); }
 
@@ -44,9 +44,9 @@ static size_t find_below(node *n, unsigned level, size_t first, const hak_chunk_
   HAK_ASSERT(first < end && from < first + FAN * each);
   if (n == NULL) return first + (highest ? most - 1 : least);
   uint16_t *less = n->less[s->search];
-  size_t low = least / each, count = (most + each - 1) / each - low;
-  for (size_t i = 0; i < count; i++) {
-    size_t at = highest ? low + count - 1 - i : low + i, start = first + at * each;
+  size_t low = least >> 5 * level, high = (most - 1) >> 5 * level;
+  for (size_t i = low; i <= high; i++) {
+    size_t at = highest ? low + high - i : i, start = first + at * each;
     if (less[at] + s->spans > HAK_CHUNK_SPANS) continue;
     if (level == 0) return start;
     node *below = n->below[at];
