@@ -1,4 +1,5 @@
 // mallocx and its kin: sizes, alignment, zeros, caches and resizing.
+#include "hakmem/hakmem.h"
 #include "je.h"
 
 namespace {
@@ -170,6 +171,18 @@ TEST(Threads, CountWhatTheyAllocateAndFree) {
   }
   EXPECT_EQ(get<uint64_t>("thread.allocated"), *allocated);
   EXPECT_EQ(get<uint64_t>("thread.deallocated"), *freed);
+}
+
+// Of the core's own interface, which is in this library too.
+TEST(Threads, CountAlignedBlocksOfZeros) {
+  uint64_t *allocated = get<uint64_t *>("thread.allocatedp"), *freed = get<uint64_t *>("thread.deallocatedp");
+  for (size_t size : sizes()) {
+    uint64_t a = *allocated, d = *freed;
+    void *p = hakmem_aligned_calloc(128, 1, size);
+    EXPECT_EQ(*allocated - a, sallocx(p, 0)) << size;
+    dallocx(p, 0);
+    EXPECT_EQ(*freed - d, *allocated - a) << size;
+  }
 }
 
 TEST(Threads, AreCalledAsTheyAllocateAndFree) {
