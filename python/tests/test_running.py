@@ -262,7 +262,7 @@ def interrupt_within(process: subprocess.Popen) -> None:
     """Its wait() is interrupted where its lock has been taken and will not be dropped."""
 
     def wait(*_):
-        process._waitpid_lock.acquire()
+        assert process._waitpid_lock.acquire(timeout=10)
         raise KeyboardInterrupt
 
     process.wait = wait
