@@ -31,7 +31,7 @@ __attribute__((destructor)) static void report(void) {
 """
 
 
-SHARE = 4
+SHARE = 8  # as ROTATION_SHARE of tests/support/rotation.h
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
