@@ -194,9 +194,9 @@ static const struct fork_lock {
 static bool alone;
 
 /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted call. Where the other
- * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
+ * threads are the library's, which hold locks for microseconds and reset no heap, one that does not come free is held by this thread. */
 static bool is_alone(void) {
-  return hak_os_single_threaded() || (hak_own_threads_only() && !hak_fork_may_lock());
+  return hak_os_single_threaded() || (hak_own_threads_only() && (hak_heap_is_resetting() || !hak_fork_may_lock()));
 }
 
 static HAK_COLD void before_fork(void) {

@@ -86,6 +86,7 @@ void hak_heap_hold_ends(void);
 void hak_heap_let_end(void);
 /* Before a fork, which holds ends, so that no reset begins: its child would have the heap half emptied. */
 void hak_heap_await_resets(void);
+bool hak_heap_is_resetting(void);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
 hak_heap *hak_heap_of_owner(uint32_t owner);

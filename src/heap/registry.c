@@ -171,9 +171,11 @@ void hak_heap_release(hak_heap *h) {
 
 static unsigned resetting; /* heaps between two lives; registry lock, released to who awaits that there are none */
 
+bool hak_heap_is_resetting(void) { return hak_load_acquire(&resetting) != 0; }
+
 void hak_heap_await_resets(void) {
   HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark());
-  while (hak_load_acquire(&resetting) != 0) hak_os_sleep_ms(1);
+  while (hak_heap_is_resetting()) hak_os_sleep_ms(1);
 }
 
 void hak_heap_end_life(hak_heap *h, bool stays) {

@@ -205,6 +205,41 @@ TEST(Reset, FreesTheHeapsBlocksAloneAndTheHeapStays) {
   }
 }
 
+unsigned interruptions;
+
+void fork_once() {
+  if (interruptions++ > 0) return;
+  alarm(30);
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = 1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  alarm(0);
+}
+
+// A handler that forks interrupts a reset, where it has no lock: as it gives a mapping back, or puts it into quarantine. The program has one
+// thread, and the library has its own.
+TEST(Reset, IsInterruptedByAFork) {
+  static hak_os_ops interrupted;
+  hakmem_option_set("HAKMEM_DECAY_MS", 0); /* no mapping is kept */
+  hakmem_option_set("HAKMEM_BACKGROUND", 1);
+  Heap heap;
+  ASSERT_NE(block_in(heap, 40 * MIB).p, nullptr);
+  interrupted = *hak_os;
+  interrupted.unmap = [](void *p, size_t bytes) { return fork_once(), hak_os_linux.unmap(p, bytes); };
+  interrupted.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+    if (fixed) fork_once();
+    return hak_os_linux.map(hint, bytes, accessible, fixed);
+  };
+  hak_os = &interrupted;
+  hakmem_heap_reset(heap);
+  hak_os = &hak_os_linux;
+  EXPECT_GE(interruptions, 1u);
+  EXPECT_EQ(heap.live(), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 TEST(Reset, DestroysTheHeapsBelow) {
   size_t before = heaps();
   Heap above;
