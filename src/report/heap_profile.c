@@ -1,7 +1,6 @@
 #include "report/heap_profile.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,14 +25,14 @@ static void plain_mapping(void *sink, char *line) {
  * blocks of the mean size have at the file's rate: what is written is what they make the estimate of. */
 static void counts(hak_sink *s, bool jemalloc, const hak_profile_sums *held, const hak_profile_sums *total) {
   const hak_profile_sums *both[] = {held, total};
-  uint64_t count[2], bytes[2];
   for (unsigned i = 0; i < 2; i++) {
     double mean = both[i]->count > 0 ? both[i]->bytes / both[i]->count : 0;
     double share = jemalloc && mean > 0 ? hak_one_minus_exp(mean / (double)hak_profile.distance) : 1;
-    count[i] = hak_profile_rounded(both[i]->count * share);
-    bytes[i] = hak_profile_rounded(both[i]->bytes * share);
+    hak_sink_number(s, hak_profile_rounded(both[i]->count * share));
+    hak_sink_text(s, ": ");
+    hak_sink_number(s, hak_profile_rounded(both[i]->bytes * share));
+    hak_sink_text(s, i == 0 ? " [" : "]");
   }
-  hak_sink_print(s, "%" PRIu64 ": %" PRIu64 " [%" PRIu64 ": %" PRIu64 "]", count[0], bytes[0], count[1], bytes[1]);
 }
 
 /* These formats have a place for what is held, and one for what was allocated in all. Readers take the line with # for a comment. */
@@ -56,7 +55,10 @@ static void render_text(hak_sink *s, bool jemalloc, unsigned what) {
     if (hak_profile_rounded(stack->total.count) == 0) continue;
     if (!jemalloc) counts(s, false, held, &stack->total);
     hak_sink_text(s, jemalloc ? "@" : " @");
-    for (uint32_t i = 0; i < stack->depth; i++) hak_sink_print(s, " 0x%" PRIxPTR, stack->pcs[i]);
+    for (uint32_t i = 0; i < stack->depth; i++) {
+      hak_sink_text(s, " 0x");
+      hak_sink_hex(s, stack->pcs[i]);
+    }
     if (jemalloc) hak_sink_text(s, "\n  t*: ");
     if (jemalloc) counts(s, true, held, &stack->total);
     hak_sink_text(s, "\n");

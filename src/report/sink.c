@@ -98,15 +98,19 @@ void hak_sink_bytes(hak_sink *s, const void *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) put(s, ((const char *)bytes)[i]);
 }
 
-void hak_sink_column(hak_sink *s, uint64_t value, unsigned width) {
+static void put_digits(hak_sink *s, uint64_t value, unsigned base, unsigned width) {
   char digits[20];
   unsigned n = 0;
-  do digits[n++] = (char)('0' + value % 10);
-  while ((value /= 10) != 0);
+  do digits[n++] = "0123456789abcdef"[value % base];
+  while ((value /= base) != 0);
   HAK_ASSERT(n <= sizeof digits);
   for (unsigned i = n; i < width; i++) put(s, ' ');
   while (n > 0) put(s, digits[--n]);
 }
+
+void hak_sink_column(hak_sink *s, uint64_t value, unsigned width) { put_digits(s, value, 10, width); }
+
+void hak_sink_hex(hak_sink *s, uint64_t value) { put_digits(s, value, 16, 0); }
 
 void hak_sink_number(hak_sink *s, uint64_t value) { hak_sink_column(s, value, 0); }
 

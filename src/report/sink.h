@@ -33,6 +33,7 @@ void hak_sink_text(hak_sink *sink, const char *text);
 void hak_sink_print(hak_sink *sink, const char *format, ...) HAK_PRINTF(2, 3); /* at most 127 bytes */
 void hak_sink_bytes(hak_sink *sink, const void *bytes, size_t count);
 void hak_sink_number(hak_sink *sink, uint64_t value);
+void hak_sink_hex(hak_sink *sink, uint64_t value);
 /* Right-aligned in so many columns. */
 void hak_sink_column(hak_sink *sink, uint64_t value, unsigned width);
 
