@@ -1,9 +1,16 @@
-/* New blocks, below the checks of the hardened build: choice of the owner by size, and what is done where memory is out. */
+/* New blocks, below the entry points and the checks of the hardened build. The shape of a request that no cache has a block for:
+ *
+ *   hak_malloc_slow …        the entry: counts, ends in the one slow exit
+ *     hak_take               by size: class, or large; in a thread with a default heap, that heap
+ *       take_class           a sample that is due; else the thread's cache, or its arena   no lock is held on the way,
+ *       take_large           kept mapping, extent, new mapping                            and no exit is taken
+ *     memory is out          hak_reclaim, and once more */
 #include <errno.h>
 
 #include "api/api.h"
 #include "api/heaps.h"
 #include "api/sampling.h"
+#include "api/reclaim_turn.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "large/extent.h"
@@ -18,31 +25,27 @@ static void *finally(void *p) {
   return p;
 }
 
-static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
     *zeroed = true;
     return hak_huge_alloc(size, align, zeros);
   }
-  hak_deferred d = {0};
   *zeroed = false;
   void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
   if (p == NULL) {
     hak_slow_entry(true); /* gives a full pool what caches and depots hold */
     p = hak_large_alloc(size, align, zeros, zeroed);
   }
-  if (HAK_UNLIKELY(p == NULL)) {
-    hak_reclaim();
-    p = finally(hak_large_alloc(size, align, zeros, zeroed));
-  }
-  hak_slow_exit(&d); /* before the new pages are touched */
-  return p;
+  if (HAK_LIKELY(p != NULL)) return p;
+  hak_reclaim(d);
+  return finally(hak_large_alloc(size, align, zeros, zeroed));
 }
 
-void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   void *p;
-  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p)) return p;
-  p = alloc_large(size, align, zeros, zeroed);
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p, d)) return p;
+  p = take_large(size, align, zeros, zeroed, d);
   if (HAK_LIKELY(p != NULL))
     hak_sampled_count_large(p, size);
   else
@@ -50,7 +53,14 @@ void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   return p;
 }
 
-static void *alloc_class_from(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+  hak_deferred d = {0};
+  void *p = take_counted_large(size, align, zeros, zeroed, &d);
+  hak_slow_exit(&d); /* before the new pages are touched */
+  return p;
+}
+
+static void *take_class_from(hak_tcache *t, unsigned class_code, hak_deferred *d) {
   if (HAK_LIKELY(t != NULL)) return hak_tcache_alloc(t, class_code, d);
   return hak_started() ? hak_arena_alloc(class_code, d) : NULL;
 }
@@ -60,45 +70,38 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
 }
 
 /* What the countdown has ended for; the block, or NULL where it is any. */
-static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
+static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
   hak_due due = hak_count_end(size);
-  hak_deferred d = {0};
   if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
   if (HAK_LIKELY(!due.guard && !due.profile)) {
     void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
-    /* A thread whose work never leaves its cache comes by here alone. */
-    if (any == NULL || hak_counting()) return any;
-    hak_slow_exit(&d);
-    if (!hak_decay_waits()) hak_count_lengthen(size);
+    if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
     return any;
   }
-  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);
+  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, d);
   note_request(p, class_code, size);
-  hak_slow_exit(&d);
   return p;
 }
 
 /* Near a target, whole spans are an extent, whose pages beyond the request are given back. The request is counted. */
-static void *alloc_class(unsigned class_code, size_t size, size_t align) {
+static void *take_class(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
   bool zeroed;
   HAK_ASSERT(class_code < HAK_CLASS_COUNT && size <= HAK_SMALL_MAX);
   if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
     void *drawn;
-    if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, &zeroed, &drawn)) return drawn;
-    drawn = alloc_drawn(class_code, size, align);
+    if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, &zeroed, &drawn, d)) return drawn;
+    drawn = take_drawn(class_code, size, align, d);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
-  hak_deferred d = {0};
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return take_large(size, align, false, &zeroed, d);
   hak_tcache *t = hak_thread_grown();
   HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
-  void *p = alloc_class_from(t, class_code, &d);
+  void *p = take_class_from(t, class_code, d);
   note_request(p, class_code, size);
-  hak_slow_exit(&d);
   if (HAK_LIKELY(p != NULL)) return p;
-  hak_reclaim();
-  return finally(alloc_class_from(hak_thread_grown(), class_code, &d));
+  hak_reclaim(d);
+  return finally(take_class_from(hak_thread_grown(), class_code, d));
 }
 
 void *hak_no_memory(void) {
@@ -111,21 +114,34 @@ void *hak_invalid(void) {
   return NULL;
 }
 
-static HAK_NOINLINE void *malloc_long(size_t size) {
+void *hak_take(size_t size, size_t align, hak_deferred *d) {
   bool zeroed;
-  return hak_or_no_memory(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                                : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  return c < 0 ? take_counted_large(size, align, false, &zeroed, d) : take_class((unsigned)c, size, align, d);
+}
+
+static HAK_NOINLINE void *malloc_long(size_t size) {
+  hak_deferred d = {0};
+  void *p = hak_take(size, HAK_GRANULE, &d);
+  hak_slow_exit(&d);
+  return hak_or_no_memory(p);
+}
+
+HAK_INLINE void *pop_fenced(size_t size) {
+  return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0) ? hak_tcache_pop_fenced(hak_class_for(size)) : NULL;
 }
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
-  if (size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)) {
-    void *p = hak_tcache_pop_fenced(hak_class_for(size));
-    if (HAK_LIKELY(p != NULL)) return p;
-  }
-  return malloc_long(size);
+  void *p = pop_fenced(size);
+  return HAK_LIKELY(p != NULL) ? p : malloc_long(size);
 }
 
-void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return hak_or_no_memory(alloc_class(class_code, size, align)); }
+void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) {
+  hak_deferred d = {0};
+  void *p = take_class(class_code, size, align, &d);
+  hak_slow_exit(&d);
+  return hak_or_no_memory(p);
+}
 
 void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
@@ -135,4 +151,17 @@ void *hak_raw_aligned(size_t align, size_t size) {
   }
   bool zeroed;
   return hak_or_no_memory(hak_raw_large(size, align, false, &zeroed));
+}
+
+/* Below the entries, with the short ways first. */
+void *hak_take_any(size_t size, size_t align, hak_deferred *d) {
+  void *p = NULL;
+  if (align <= HAK_GRANULE) {
+    p = hak_tcache_pop(size);
+    if (p == NULL) p = pop_fenced(size);
+  } else {
+    int c = hak_class_for_aligned(size, align);
+    if (c >= 0 && hak_count_request(size)) p = hak_tcache_pop_class((unsigned)c);
+  }
+  return HAK_LIKELY(p != NULL) ? p : hak_take(size, align, d);
 }

@@ -52,7 +52,13 @@ void *hak_raw_resize_huge(struct hakmem_heap *heap, void *p, size_t size, size_t
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* The two steps of a free of an extent. Of threads that free it at once one comes out of the first, with its size. */
 size_t hak_raw_claim_extent(hak_region *region, void *p);
-void hak_raw_give_extent(hak_region *region, void *p);
+void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *deferred);
+
+/* What the slow halves are made of, below the entry points: they leave work in *deferred, and end in no slow exit. A block for a request that is counted if a
+ * class serves it; the same with the short ways before it, of a request that is not counted; and a block comes back, by whatever way is the shortest. */
+void *hak_take(size_t size, size_t align, hak_deferred *deferred);
+void *hak_take_any(size_t size, size_t align, hak_deferred *deferred);
+void hak_give_any(void *p, const void *caller, hak_deferred *deferred);
 
 HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_tcache_pop(size);

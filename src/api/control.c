@@ -9,6 +9,7 @@
 #include "api/profiler.h"
 #include "api/quarantine.h"
 #include "api/samplers.h"
+#include "api/reclaim_turn.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "api/usage.h"

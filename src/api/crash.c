@@ -5,6 +5,7 @@
 
 #include "api/held.h"
 #include "api/sweep.h"
+#include "api/where.h"
 #include "guard/fault.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -16,16 +17,11 @@ static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 /* The free block of a slab that p points into, or NULL. */
 static const void *free_block_of(uintptr_t p, size_t *bytes) {
-  const hak_region *r = hak_region_find((const void *)p);
-  if (r == NULL) return NULL;
-  unsigned code = hak_region_slab_code(r, hak_region_index(r, (const void *)p));
-  if (!hak_code_is_class(code)) return NULL;
-  const hak_span *s = hak_region_span(r, (const void *)p);
-  *bytes = hak_class_size(code - 1);
-  uintptr_t offset = p - s->start;
-  if (p < s->start || offset / *bytes >= s->bumped) return NULL;
-  const void *block = (const void *)(s->start + offset / *bytes * *bytes);
-  return hak_load_relaxed(hak_held_byte(r, hak_held_offset(r, block))) == HAK_NOT_HELD ? block : NULL;
+  if (hak_region_find((const void *)p) == NULL) return NULL; /* no lock of large blocks here, which the fault may have interrupted */
+  hak_where w = hak_where_is((const void *)p);
+  const void *block = w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w) ? NULL : hak_where_slab_start(&w, (const void *)p);
+  *bytes = w.size;
+  return block != NULL && hak_load_relaxed(hak_held_byte(w.region, hak_held_offset(w.region, block))) == HAK_NOT_HELD ? block : NULL;
 }
 
 static void look_at_register(uintptr_t value, const void *fault, bool *told) {

@@ -7,11 +7,9 @@
 #include "api/init.h"
 #include "api/thread.h"
 #include "api/usage.h"
-#include "guard/empty.h"
-#include "guard/sample.h"
+#include "api/where.h"
 #include "large/dense.h"
 #include "large/extent.h"
-#include "large/huge.h"
 #include "os/os.h"
 
 HAK_LINK_INIT;
@@ -160,10 +158,6 @@ HAK_EXPORT void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size
 HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p, HAK_CALLER()); }
 
 HAK_EXPORT bool hakmem_is_ours(const void *p) {
-  hak_region *region = hak_region_find(p);
-  if (HAK_HARD(GUARDS) && hak_empty_contains(p)) return true;
-  if (region == NULL) return hak_sample_contains(p) || hak_huge_contains(p);
-  unsigned code = hak_region_code(region, p);
-  if (code == HAK_CODE_EXTENT_BODY) code = hak_region_code(region, (void *)hak_region_span(region, p)->start);
-  return code != HAK_CODE_NONE && code != HAK_CODE_EXTENT_FREED;
+  hak_where w = hak_where_is(p);
+  return w.what >= HAK_INSIDE || w.kind == HAK_KIND_GUARDED;
 }

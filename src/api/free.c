@@ -1,4 +1,8 @@
-/* free, below the checks of the hardened build: sorting out, on the slow path, whose block an address is. */
+/* free, below the checks of the hardened build:
+ *
+ *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; then, ending in the one slow exit,
+ *     give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent; or misuse
+ *       hak_tcache_free, hak_arena_free, hak_heap_free, hak_huge_free, hak_extent_give      each takes the locks it needs, and leaves work in *d */
 #include "api/api.h"
 #include "api/heaps.h"
 #include "api/sampling.h"
@@ -12,25 +16,19 @@
 #include "large/extent.h"
 #include "reclaim/decay.h"
 
-static HAK_COLD void free_outside_regions(void *p, const void *caller) {
-  uint32_t owner = hak_huge_owner(p);
-  if (owner != 0) {
-    hak_heap_free_mapping(owner, p);
-    return;
-  }
+/* A mapping; or what is none of ours, which is told, and not freed. */
+static HAK_COLD void free_outside_regions(const hak_where *w, void *p, const void *caller, hak_deferred *d) {
   hak_sampled_note_free(p);
-  if (hak_sample_contains(p)) {
+  if (w->kind == HAK_KIND_GUARDED) {
     hak_sample_free(p);
     return;
   }
-  hak_deferred d = {0};
-  if (hak_huge_free(p, &d.purge_due)) {
+  if (w->what == HAK_BLOCK && hak_huge_free(p, &d->purge_due)) {
     hak_decay_wake_helper();
-    hak_slow_exit(&d);
     return;
   }
-  hak_verdict verdict = hak_huge_verdict(p);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "at the call");
+  if (w->what == HAK_INSIDE) hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, 0, "at the call");
+  if (w->what == HAK_FREE_MEMORY || w->what == HAK_BLOCK) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   if (HAK_HARDENED) hak_misuse_abort(HAK_VERDICT_FOREIGN, p, 0, "at the call"); /* another thread was faster */
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
@@ -42,46 +40,39 @@ size_t hak_raw_claim_extent(hak_region *region, void *p) {
   return hak_extent_size(region, p);
 }
 
-void hak_raw_give_extent(hak_region *region, void *p) {
-  hak_deferred d = {0};
+void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *d) {
   hak_sampled_note_free(p);
   hak_dense_look(p, hak_extent_size(region, p));
-  hak_extent_give(region, p, &d.purge_due);
-  hak_slow_exit(&d);
+  hak_extent_give(region, p, &d->purge_due);
 }
 
-static void free_block(void *p, unsigned class_code) {
-  hak_deferred d = {0};
+static void free_block(void *p, unsigned class_code, hak_deferred *d) {
   hak_tcache *t = hak_thread_grown();
   if (HAK_LIKELY(t != NULL)) {
-    hak_tcache_free(t, p, class_code, &d);
+    hak_tcache_free(t, p, class_code, d);
   } else {
     hak_forbid_look("free", p, 0);
-    hak_arena_free(p, class_code, &d);
+    hak_arena_free(p, class_code, d);
   }
-  hak_slow_exit(&d);
 }
 
-static HAK_NOINLINE void free_slowly(void *p) {
-  if (p == NULL) return;
-  hak_region *region = hak_region_find(p);
-  if (HAK_UNLIKELY(region == NULL)) {
-    free_outside_regions(p, HAK_CALLER());
-    return;
+static void give(void *p, const void *caller, hak_deferred *d) {
+  hak_where w = hak_where_is(p);
+  if (HAK_UNLIKELY(hak_where_in_heap(&w)) && (w.kind != HAK_KIND_HUGE || w.what == HAK_BLOCK)) {
+    hak_heap_free(&w, p, d);
+  } else if (HAK_UNLIKELY(w.region == NULL)) {
+    free_outside_regions(&w, p, caller, d);
+  } else if (HAK_LIKELY(w.kind == HAK_KIND_SLAB) && HAK_LIKELY(!w.sampled)) {
+    free_block(p, w.class_code, d);
+  } else if (w.kind == HAK_KIND_SLAB) {
+    hak_forbid_look("free", p, 0);
+    hak_sampled_end(p, w.class_code, false, d);
+  } else if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK) {
+    hak_raw_claim_extent(w.region, p);
+    hak_raw_give_extent(w.region, p, d);
+  } else {
+    hak_misuse_abort(w.what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p, w.what == HAK_INSIDE ? w.size : 0, "at the call");
   }
-  unsigned code = hak_region_code(region, p);
-  if (HAK_LIKELY(hak_code_is_class(code)))
-    free_block(p, code - 1);
-  else if (code == HAK_CODE_EXTENT)
-    hak_raw_claim_extent(region, p), hak_raw_give_extent(region, p);
-  else if (code == HAK_CODE_SAMPLED && hak_region_slab_code(region, hak_region_index(region, p)) == HAK_CODE_IN_HEAP)
-    hak_heap_free_block(region, p);
-  else if (code == HAK_CODE_SAMPLED)
-    hak_forbid_look("free", p, 0), hak_sampled_end(p, false);
-  else if (code == HAK_CODE_EXTENT_BODY)
-    hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
-  else
-    hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
 }
 
 /* The fast path looks in the main region alone; a block of a further one goes into the thread's cache as well. */
@@ -90,26 +81,32 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
-static bool free_known(void *p, unsigned code) {
+HAK_INLINE bool free_known(void *p, unsigned code) {
   if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && hak_heap_push(p);
   return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
 }
 
+HAK_INLINE bool give_known(void *p, size_t code) { return free_known(p, (unsigned)code) || free_in_further(p); }
+
+static HAK_NOINLINE void free_slowly(void *p) {
+  if (p == NULL) return;
+  hak_deferred d = {0};
+  give(p, HAK_CALLER(), &d);
+  hak_slow_exit(&d);
+}
+
 HAK_NOINLINE void hak_free_slow(void *p, size_t code) {
-  if (!free_known(p, (unsigned)code) && !free_in_further(p)) free_slowly(p);
+  if (!give_known(p, code)) free_slowly(p);
+}
+
+void hak_give_any(void *p, const void *caller, hak_deferred *d) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (!hak_tcache_push_code(p, code) && !give_known(p, code)) give(p, caller, d);
 }
 
 size_t hak_block_size(const void *p) {
-  hak_region *region = hak_region_find(p);
-  if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
-  unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
-  if (HAK_LIKELY(hak_code_is_class(code))) return hak_class_size(code - 1);
-  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) {
-    unsigned c;
-    hak_heap *h = hak_heap_at(hak_region_span(region, p), p, &c);
-    return h == NULL ? 0 : hak_heap_block_size(h, hak_region_span(region, p), p, c);
-  }
-  return code == HAK_CODE_EXTENT ? hak_extent_size(region, p) : 0;
+  hak_where w = hak_where_is(p);
+  return hak_where_size(&w, p);
 }
 
 size_t hak_raw_usable_size(const void *p, const void *caller) {

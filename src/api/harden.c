@@ -8,9 +8,11 @@
 #include "api/held.h"
 #include "api/quarantine.h"
 #include "api/sampling.h"
+#include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "api/trailer.h"
+#include "api/where.h"
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -144,17 +146,16 @@ static void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) 
   if (HAK_UNLIKELY(p == NULL) && hak_quarantine_flush()) p = attempt(total, align, zeroed);
   errno = p == NULL ? ENOMEM : saved;
   if (HAK_UNLIKELY(p == NULL)) return NULL;
-  hak_region *r = hak_region_find(p);
-  size_t block_size = hak_block_size(p);
+  hak_where w = hak_where_is(p);
   /* A small request may be an extent, if it is aligned, or a guarded block. */
-  if (!large && r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)))) {
+  if (!large && w.kind == HAK_KIND_SLAB) {
     *zeroed = HAK_HARD(ZERO) && size <= HAK_ZEROED_BYTES;
-    return hand_out(r, p, block_size, size, family);
+    return hand_out(w.region, p, w.size, size, family);
   }
-  if (!large && r == NULL && hak_sample_contains(p))
+  if (!large && w.kind == HAK_KIND_GUARDED)
     hak_sample_tell(p, size, family);
   else if (HAK_HARD(CANARY))
-    hak_trailer_write(p, block_size, size, family);
+    hak_trailer_write(p, w.size, size, family);
   return p;
 }
 
@@ -170,12 +171,19 @@ static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family famil
   return obtain(size, align, family, zeroed);
 }
 
+static HAK_NOINLINE bool alloc_in_default(size_t size, size_t align, bool *zeroed, void **p) {
+  hak_deferred d = {0};
+  bool serves = hak_heap_serves(size, align, zeroed, p, &d);
+  if (d.slow) hak_slow_exit(&d);
+  return serves;
+}
+
 /* counted: the entry point has counted the request, if it has no alignment. *zeroed: it reads as zero. */
 HAK_INLINE void *alloc(size_t size, size_t align, hak_family family, bool counted, bool *zeroed) {
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap)) {
     if ((!counted || align != HAK_ANY_ALIGN) && size <= HAK_SMALL_MAX) hak_count_request(size);
-    if (hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), zeroed, &p)) return hak_or_no_memory(p);
+    if (alloc_in_default(size, hak_max_size(align, HAK_GRANULE), zeroed, &p)) return hak_or_no_memory(p);
   }
   if (HAK_LIKELY(align == HAK_ANY_ALIGN) && HAK_LIKELY(size - 1 < HAK_SMALL_MAX - TRAILER_BYTES)) { /* and not 0 */
     unsigned class_code = hak_class_for(size + TRAILER_BYTES);
@@ -201,6 +209,12 @@ void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   return p;
 }
 
+static HAK_NOINLINE void end_sample(void *p, unsigned class_code) {
+  hak_deferred d = {0};
+  hak_sampled_end(p, class_code, true, &d);
+  hak_slow_exit(&d);
+}
+
 /* The profile counts a sampled block as freed when the program frees it; then it is in quarantine as any other. */
 HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool sampled, size_t said, hak_family family) {
   size_t block_size = hak_class_size(class_code);
@@ -209,7 +223,7 @@ HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool
   check_before(r, p, block_size);
   if (HAK_HARD(ZERO)) hak_zero(p, block_size);
   hak_held_unset(r, p);
-  if (sampled) hak_sampled_end(p, true);
+  if (sampled) end_sample(p, class_code);
   hak_tcache *t = HAK_HARD(QUARANTINE) ? hak_thread_cache() : NULL;
   if (t == NULL || !hak_quarantine_put(t, p, class_code)) hak_raw_free(p);
 }
@@ -228,42 +242,41 @@ static void free_empty(const void *p, size_t said, hak_family family) {
   check_request(p, 0, made, said, family);
 }
 
-static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
+static HAK_NOINLINE void free_slowly(void *p, size_t said, hak_family family) {
   if (p == NULL) return;
-  if (hak_empty_contains(p)) {
+  hak_where w = hak_where_is(p);
+  if (w.kind == HAK_KIND_EMPTY) {
     free_empty(p, said, family);
     return;
   }
-  size_t block_size = hak_block_size(p);
-  if (hak_sample_contains(p)) { /* which reports the rest itself */
-    if (HAK_HARD(CANARY) && block_size != 0)
-      check_request(p, block_size, (hak_family)hak_sample_look(p, "at the call"), said, family);
-  } else if (block_size == 0) {
-    report_no_block(p, "at the call");
-  } else if (hak_huge_owner(p) == 0) { /* a heap's has no trailer */
-    check_block(p, block_size, said, family);
+  if (w.kind == HAK_KIND_SLAB && !hak_where_in_heap(&w)) {
+    free_from_slab(w.region, p, w.class_code, w.sampled, said, family);
+    return;
   }
-  hak_raw_free(p);
+  if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK && !hak_where_in_heap(&w)) {
+    hak_deferred d = {0};
+    check_block(p, hak_raw_claim_extent(w.region, p), said, family);
+    hak_raw_give_extent(w.region, p, &d);
+    hak_slow_exit(&d);
+    return;
+  }
+  /* What is guarded reports the rest itself, and a heap's block has no trailer. */
+  if (w.kind == HAK_KIND_GUARDED && HAK_HARD(CANARY) && w.what == HAK_BLOCK)
+    check_request(p, w.size, (hak_family)hak_sample_look(p, "at the call"), said, family);
+  else if (w.region == NULL && w.kind != HAK_KIND_GUARDED && w.what != HAK_BLOCK)
+    report_no_block(p, "at the call");
+  else if (w.kind == HAK_KIND_HUGE && !hak_where_in_heap(&w))
+    check_block(p, w.size, said, family);
+  hak_raw_free(p); /* says what is wrong */
 }
 
 void hak_hard_free(void *p, size_t said, hak_family family) {
   hak_region *r = hak_region_find(p);
-  if (HAK_UNLIKELY(r == NULL)) {
-    free_outside_regions(p, said, family);
-    return;
-  }
-  unsigned code = hak_region_code(r, p);
-  unsigned slab_code = code == HAK_CODE_SAMPLED ? hak_region_slab_code(r, hak_region_index(r, p)) : code;
-  if (HAK_LIKELY(hak_code_is_class(code))) {
+  unsigned code = HAK_LIKELY(r != NULL) ? hak_region_code(r, p) : HAK_CODE_NONE;
+  if (HAK_LIKELY(hak_code_is_class(code)))
     free_from_slab(r, p, code - 1, false, said, family);
-  } else if (code == HAK_CODE_EXTENT) {
-    check_block(p, hak_raw_claim_extent(r, p), said, family);
-    hak_raw_give_extent(r, p);
-  } else if (hak_code_is_class(slab_code)) {
-    free_from_slab(r, p, slab_code - 1, true, said, family);
-  } else {
-    hak_raw_free(p); /* says what is wrong */
-  }
+  else
+    free_slowly(p, said, family);
 }
 
 typedef struct live_block {
@@ -274,21 +287,17 @@ typedef struct live_block {
   bool resized; /* in place: all bytes up to the trailer are filled */
 } live_block;
 
-__attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, const char *where) {
-  if (hak_sample_contains(p)) hak_sample_free((void *)(uintptr_t)p); /* it reports that */
-  if (hak_region_find(p) == NULL) report_no_block(p, where);
+__attribute__((noreturn)) static HAK_COLD void report_not_live(const hak_where *w, const void *p, const char *where) {
+  if (w->kind == HAK_KIND_GUARDED) hak_sample_free((void *)(uintptr_t)p); /* it reports that */
+  if (w->region == NULL) report_no_block(p, where);
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
 
 /* What is no live block of ours ends the program. */
-static live_block live_block_at(const void *p, const char *where) {
-  live_block b = {.block_size = hak_block_size(p), .family = HAK_FAMILY_MALLOC};
-  if (b.block_size == 0) report_not_live(p, where);
-  hak_region *r = hak_region_find(p);
-  if (r == NULL && hak_sample_contains(p))
-    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
-  bool slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
-  if (r != NULL && (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start)) report_not_live(p, where);
+static live_block live_block_at(const hak_where *w, const void *p, const char *where) {
+  live_block b = {.block_size = w->size, .family = HAK_FAMILY_MALLOC};
+  if (w->what != HAK_BLOCK || (w->kind == HAK_KIND_SLAB && !hak_held(w->region, p))) report_not_live(w, p, where);
+  if (w->kind == HAK_KIND_GUARDED) return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
   b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
   b.resized = (b.family & HAK_TRAILER_RESIZED) != 0;
   b.family = (hak_family)(b.family & ~HAK_TRAILER_RESIZED);
@@ -302,30 +311,25 @@ static hak_family expect_live_empty(const void *p, const char *where) {
   return made;
 }
 
-/* Blocks of heaps have no trailers. */
-static bool is_in_heap(const void *p) {
-  hak_region *r = hak_region_find(p);
-  return r == NULL ? hak_huge_owner(p) != 0 : hak_region_slab_code(r, hak_region_index(r, p)) == HAK_CODE_IN_HEAP;
-}
-
 size_t hak_hard_usable_size(const void *p) {
   if (p == NULL) return 0;
-  if (HAK_UNLIKELY(is_in_heap(p))) return hak_block_size(p);
-  if (HAK_UNLIKELY(hak_empty_contains(p))) {
+  hak_where w = hak_where_is(p);
+  if (HAK_UNLIKELY(hak_where_in_heap(&w))) return hak_where_size(&w, p); /* blocks of heaps have no trailers */
+  if (HAK_UNLIKELY(w.kind == HAK_KIND_EMPTY)) {
     expect_live_empty(p, "by malloc_usable_size");
     return 0;
   }
-  live_block b = live_block_at(p, "by malloc_usable_size");
+  live_block b = live_block_at(&w, p, "by malloc_usable_size");
   if (b.resized && !hak_trailer_rest_is_whole(p, b.block_size, b.size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b.size, "by malloc_usable_size");
   return b.size;
 }
 
 /* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. What stays behind the request
  * is looked at by free. */
-static void resize_in_place(void *p, const live_block *b, size_t size) {
+static void resize_in_place(const hak_where *w, void *p, const live_block *b, size_t size) {
   if (!HAK_HARD(CANARY)) return;
-  hak_region *r = hak_region_find(p);
-  bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+  hak_region *r = w->region;
+  bool in_slab = w->kind == HAK_KIND_SLAB;
   hak_family family = (hak_family)(b->family | HAK_TRAILER_RESIZED);
   size_t end = b->block_size - HAK_TRAILER_BYTES;
   if (b->resized && !hak_trailer_rest_is_still(p, b->size, size, end)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b->size, "by realloc");
@@ -367,20 +371,21 @@ static void *resize_empty(void *p, size_t size, size_t align) {
 }
 
 /* Whether the block stays for `total` bytes: a huge one gives pages back. */
-static bool stays(const void *p, const live_block *b, size_t total, size_t align) {
+static bool stays(const hak_where *w, const void *p, const live_block *b, size_t total, size_t align) {
   if (b->guarded || total > b->block_size) return false;
   if (align == HAK_IN_PLACE) return true;
   if (!hak_is_in_place(p, align)) return false;
-  if (HAK_HARD(GUARDS) && hak_huge_size(p) != 0) return b->block_size - total < hak_os_page_size();
+  if (HAK_HARD(GUARDS) && w->kind == HAK_KIND_HUGE) return b->block_size - total < hak_os_page_size();
   return hak_resize_stays(b->block_size, total, align);
 }
 
 void *hak_hard_resize(void *p, size_t size, size_t align) {
   if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) return hak_no_memory();
-  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size, align);
-  if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_resize(p, size, align, NULL);
-  live_block b = live_block_at(p, "by realloc");
+  hak_where w = hak_where_is(p);
+  if (HAK_UNLIKELY(w.kind == HAK_KIND_EMPTY)) return resize_empty(p, size, align);
+  if (HAK_UNLIKELY(hak_where_in_heap(&w))) return hak_raw_resize(p, size, align, NULL);
+  live_block b = live_block_at(&w, p, "by realloc");
   if (align == HAK_IN_PLACE && size <= b.size) return p;
   if (size == 0) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
@@ -388,11 +393,11 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
   }
   if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && align != HAK_IN_PLACE && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
-  if (stays(p, &b, total, align)) {
-    resize_in_place(p, &b, size);
+  if (stays(&w, p, &b, total, align)) {
+    resize_in_place(&w, p, &b, size);
     return p;
   }
-  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0 && hak_is_in_place(p, align)) {
+  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && w.kind == HAK_KIND_HUGE && hak_is_in_place(p, align)) {
     forget_end(p, b.block_size, total);
     void *moved = hak_raw_resize_huge(NULL, p, total, align); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
@@ -409,7 +414,7 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
     if (b.guarded)
       hak_sample_tell(p, size, b.family);
     else
-      resize_in_place(p, &b, size);
+      resize_in_place(&w, p, &b, size);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));

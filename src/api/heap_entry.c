@@ -136,16 +136,9 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   errno = saved;
 }
 
-static hak_heap *heap_of(const void *p) {
-  hak_region *region = hak_region_find(p);
-  if (region == NULL) return hak_heap_of_owner(hak_huge_owner_around(p));
-  if (hak_region_slab_code(region, hak_region_index(region, p)) != HAK_CODE_IN_HEAP) return NULL;
-  unsigned c;
-  return hak_heap_at(hak_region_span(region, p), p, &c);
-}
-
 HAK_EXPORT hakmem_heap *hakmem_heap_of(const void *p) {
-  hak_heap *h = heap_of(p);
+  hak_where w = hak_where_is(p);
+  hak_heap *h = hak_where_heap(&w);
   return h == NULL || hak_load_relaxed(&h->is_deleted) ? NULL : h;
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/black_box.h"
 #include "api/sampling.h"
+#include "api/reclaim_turn.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "heap/cache.h"
@@ -86,29 +87,28 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
   return r;
 }
 
-static void *serve(const request *q, bool counts) {
-  hak_deferred d = {0};
+static void *serve(const request *q, bool counts, hak_deferred *d) {
   hak_slow_entry(hak_pool_is_full());
-  hak_heap_try r = attempt(q, &d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, &d);
+  hak_heap_try r = attempt(q, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
-    hak_reclaim();
-    r = attempt(q, &d);
+    hak_reclaim(d);
+    r = attempt(q, d);
   }
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
-  hak_slow_exit(&d);
   return r.p;
 }
 
-static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
+static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
   request q = {.h = h, .t = hak_thread_grown(), .c = hak_heap_class(size, align), .size = size, .align = align, .zeroed = zeroed};
   *zeroed = false;
-  return hak_start() ? serve(&q, counts) : NULL;
+  d->slow = true;
+  return hak_start() ? serve(&q, counts, d) : NULL;
 }
 
-void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size) {
+void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
   request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s};
-  void *grown = serve(&q, true);
+  void *grown = serve(&q, true, d);
   if (grown == NULL) return NULL;
   hak_sampled_forget(p);
   hak_heap_count_resized(h, p, size);
@@ -122,16 +122,14 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   hak_black_box_note_growth();
 }
 
-static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
-  *zeroed = false;
-  if (HAK_LIKELY(size <= HAK_SHARED_MAX) && HAK_LIKELY(align <= HAK_GRANULE)) {
-    unsigned c = hak_class_for(size);
-    void *p = hak_heap_pop(h, c);
-    if (HAK_LIKELY(p != NULL)) return p;
-    hak_heap_fold(hak_tls.cache, h);
-    if ((p = hak_heap_take_ready(h, c, size)) != NULL) return p;
-  }
-  return alloc_slowly(h, size, align, counts, zeroed);
+/* Without a slow path: what the cache has, or a piece. */
+static void *take_quick(hak_heap *h, size_t size, size_t align) {
+  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
+  unsigned c = hak_class_for(size);
+  void *p = hak_heap_pop(h, c);
+  if (HAK_LIKELY(p != NULL)) return p;
+  hak_heap_fold(hak_tls.cache, h);
+  return hak_heap_take_ready(h, c, size);
 }
 
 /* A request counts in the main way, or in the default's. */
@@ -140,20 +138,29 @@ static hak_due count(size_t size) {
   return HAK_UNLIKELY(!hak_count_request(size)) ? hak_count_end(size) : (hak_due){0};
 }
 
-void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
+void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
   bool small = size <= HAK_SMALL_MAX; /* larger ones count once they are served: none is so large that sums overflow */
   hak_due due = small ? count(size) : (hak_due){0};
-  void *p = alloc(h, size, align, counts, zeroed);
+  *zeroed = false;
+  void *p = take_quick(h, size, align);
+  if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
   if (!small && p != NULL) due = count(size);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;
 }
 
-bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p) {
+void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
+  hak_deferred d = {0};
+  void *p = hak_heap_take_any(h, size, align, counts, zeroed, &d);
+  if (d.slow) hak_slow_exit(&d);
+  return p;
+}
+
+bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_deferred *d) {
   hak_heap *h = hak_heap_default();
   if (h == NULL) return false;
-  *p = hak_heap_alloc(h, size, align, true, zeroed);
+  *p = hak_heap_take_any(h, size, align, true, zeroed, d);
   /* The entry points have counted smaller ones. */
   if (*p != NULL && size > HAK_SMALL_MAX) hak_count_request(size);
   return true;
@@ -177,30 +184,26 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-void hak_heap_free_block(hak_region *region, void *p) {
-  hak_span *s = hak_region_span(region, p);
-  unsigned c;
-  hak_heap *h = hak_heap_at(s, p, &c);
-  if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-  hak_sampled_note_free(p);
-  hak_deferred d = {0};
-  hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
-  size_t large = c == HAK_CLASS_COUNT ? hak_heap_large_size(s, p) : 0;
-  unsigned cached = large != 0 ? hak_heap_large_class(large) : c;
-  if (cached == HAK_CLASS_COUNT || t == NULL || !hak_heap_cached_free(t, h, cached, p, &d)) {
-    hak_heap_fold(t, h);
-    hak_heap_give_one(h, s, p, c, &d);
-  }
-  hak_slow_exit(&d);
-}
-
-void hak_heap_free_mapping(uint32_t owner, void *p) {
-  hak_heap *h = hak_heap_of_owner(owner);
+static void free_mapping(hak_heap *h, void *p, hak_deferred *d) {
   size_t bytes = hak_huge_size(p);
   if (h == NULL || bytes == 0) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_sampled_note_free(p);
-  hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
-  hak_heap_give_mapping(h, p, bytes, &d);
-  hak_slow_exit(&d);
+  hak_heap_give_mapping(h, p, bytes, d);
+}
+
+void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {
+  hak_heap *h = hak_where_heap(w);
+  if (w->kind == HAK_KIND_HUGE) {
+    free_mapping(h, p, d);
+    return;
+  }
+  if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  hak_sampled_note_free(p);
+  hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
+  bool large = w->kind == HAK_KIND_EXTENT && w->what == HAK_BLOCK;
+  unsigned cached = large ? hak_heap_large_class(w->size) : w->class_code;
+  if (cached != HAK_CLASS_COUNT && t != NULL && hak_heap_cached_free(t, h, cached, p, d)) return;
+  hak_heap_fold(t, h);
+  hak_heap_give_one(h, w->head, p, w->class_code, d);
 }

@@ -2,22 +2,23 @@
 #ifndef HAK_API_HEAPS_H
 #define HAK_API_HEAPS_H
 
-#include "heap/heap.h"
+#include "api/where.h"
 
-/* A block of the heap, and the request counted; NULL: refused, or out of memory. counts: a refusal does. Does not set errno. */
+/* A block of the heap, and the request counted; NULL: refused, or out of memory. counts: a refusal does. Does not set errno. An entry, … */
 void *hak_heap_alloc(hak_heap *heap, size_t size, size_t align, bool counts, bool *zeroed);
+/* … and below one. */
+void *hak_heap_take_any(hak_heap *heap, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *deferred);
 /* Counts a block that has been resized to `size` bytes, as a request: to the profile it is a new one. */
 void hak_heap_count_resized(hak_heap *heap, void *p, size_t size);
 /* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
-bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
+bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_deferred *deferred);
 /* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
-/* Frees p, in a span of heaps, or a mapping of the owner's. */
-void hak_heap_free_block(hak_region *region, void *p);
-void hak_heap_free_mapping(uint32_t owner, void *p);
+/* Frees p, a block of a heap, or what a wild free takes for one. */
+void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
 /* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the way. */
-void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size);
+void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
 
 #endif

@@ -1,19 +1,19 @@
 #include "api/quarantine.h"
 
 #include "api/slow_exit.h"
+#include "api/where.h"
 
 void hak_quarantine_release_slow(hak_tcache *t, void *p) {
   const hak_region *further = hak_region_further(p); /* the fast path looks in the main region alone */
   if (further != NULL && hak_tcache_push_code(p, hak_region_code(further, p))) return;
-  hak_region *r = hak_region_find(p);
-  unsigned code = r == NULL ? HAK_CODE_NONE : hak_region_slab_code(r, hak_region_index(r, p));
+  hak_where w = hak_where_is(p);
   /* Two threads freed p at once; it has left the other's quarantine, and its slab has gone to the pool. */
-  if (HAK_UNLIKELY(!hak_code_is_class(code))) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  if (HAK_UNLIKELY(w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w))) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_deferred d = {0};
-  if (HAK_UNLIKELY(hak_region_code(r, p) == HAK_CODE_SAMPLED)) /* no sample any more (api/sampling.h), but in a slab of them */
-    hak_arena_free(p, code - 1, &d);
+  if (HAK_UNLIKELY(w.sampled)) /* no sample any more (api/sampling.h), but in a slab of them */
+    hak_arena_free(p, w.class_code, &d);
   else
-    hak_tcache_free(t, p, code - 1, &d);
+    hak_tcache_free(t, p, w.class_code, &d);
   hak_slow_exit(&d);
 }
 

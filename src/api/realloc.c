@@ -20,35 +20,38 @@ static HAK_COLD void *not_moved(void *p, size_t old_size, size_t size, int saved
   return p;
 }
 
-static void *new_place(size_t size, size_t align) {
+static void *new_place(size_t size, size_t align, hak_deferred *d) {
   bool was = hak_heap_suspend();
-  void *q = align <= HAK_GRANULE ? hak_raw_malloc(size) : hak_raw_aligned(align, size);
+  void *q = hak_take_any(size, align, d);
   hak_heap_resume(was);
   return q;
 }
 
 /* h: the block's heap; NULL: the main one. */
-static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size_t align) {
+static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size_t align, hak_deferred *d) {
   if (align == HAK_IN_PLACE) return hak_no_memory();
   int saved = errno;
   bool stays = hak_is_in_place(p, align), zeroed;
-  void *q = h == NULL ? new_place(size, align) : hak_heap_alloc(h, size, align, size > old_size || !stays, &zeroed);
-  if (q == NULL) return stays ? not_moved(p, old_size, size, saved) : NULL;
+  void *q = h == NULL ? new_place(size, align, d) : hak_heap_take_any(h, size, align, size > old_size || !stays, &zeroed, d);
+  if (q == NULL) {
+    errno = ENOMEM;
+    return stays ? not_moved(p, old_size, size, saved) : NULL;
+  }
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
-  hak_raw_free(p);
+  hak_give_any(p, NULL, d);
   return q;
 }
 
 /* A block that grows is likely to grow again: from here on as a mapping, which the kernel moves without a copy. */
 #define GROWS_MAPPED_LEAST HAK_MIB
 
-static void *grow_mapped(void *p, size_t old_size, size_t size, size_t align) {
+static void *grow_mapped(void *p, size_t old_size, size_t size, size_t align, hak_deferred *d) {
   if (HAK_HARD(GUARDS) || align == HAK_IN_PLACE || size < GROWS_MAPPED_LEAST) return NULL;
   void *q = hak_huge_alloc(size, hak_max_size(align, hak_os_page_size()), false);
   if (q == NULL) return NULL;
   hak_sampled_count_large(q, size);
   memcpy(q, p, old_size);
-  hak_raw_free(p);
+  hak_give_any(p, NULL, d);
   return q;
 }
 
@@ -85,23 +88,19 @@ static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t al
 }
 
 /* region: of an extent; NULL: a huge block. */
-static void *resize_large(hak_region *region, void *p, size_t old_size, size_t size, size_t align) {
+static void *resize_large(hak_region *region, void *p, size_t old_size, size_t size, size_t align, hak_deferred *d) {
   size_t most = region == NULL || align == HAK_IN_PLACE ? PTRDIFF_MAX : hak_max_size(HAK_EXTENT_MAX, old_size);
   bool grows = size > old_size, fixed = align == HAK_IN_PLACE || (region != NULL && old_size <= align && hak_is_in_place(p, align));
-  hak_deferred d = {0};
   if (!grows && fixed) return p;
   if (grows) hak_slow_entry(true);
-  void *q = size > HAK_SHARED_MAX && size <= most ? resize_by_pages(region, p, size, align, &d) : NULL;
-  if (q != NULL) {
-    hak_slow_exit(&d);
-    return q;
-  }
+  void *q = size > HAK_SHARED_MAX && size <= most ? resize_by_pages(region, p, size, align, d) : NULL;
+  if (q != NULL) return q;
   int saved = errno;
-  if (grows && region != NULL) q = grow_mapped(p, old_size, size, align);
-  if (q == NULL) q = move_block(NULL, p, old_size, size, align);
+  if (grows && region != NULL) q = grow_mapped(p, old_size, size, align, d);
+  if (q == NULL) q = move_block(NULL, p, old_size, size, align, d);
   if (q != NULL || align == HAK_IN_PLACE) return q;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  q = resize_by_pages(region, p, size, align, &d);
+  q = resize_by_pages(region, p, size, align, d);
   if (q != NULL) errno = saved;
   return q;
 }
@@ -109,81 +108,75 @@ static void *resize_large(hak_region *region, void *p, size_t old_size, size_t s
 /* --- blocks of heaps --- */
 
 /* In whole spans, or, s NULL, a mapping: where it is, or moved by the kernel. NULL: it is as it was. */
-static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size, size_t align) {
-  if (align == HAK_IN_PLACE) return hak_heap_grow(h, s, p, size);
-  hak_deferred d = {0};
-  void *q = NULL;
-  if (s == NULL && size > HAK_SMALL_MAX) q = hak_raw_resize_huge(h, p, size, align);
-  if (s != NULL && hak_is_in_place(p, align)) {
-    hak_heap_fold(hak_tls.cache, h);
-    q = hak_heap_resize_large(h, s, p, size, &d).p;
-    if (q != NULL) {
-      hak_sampled_forget(p);
-      hak_heap_count_resized(h, p, size);
-    }
-  }
-  hak_slow_exit(&d);
+static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size, size_t align, hak_deferred *d) {
+  if (align == HAK_IN_PLACE) return hak_heap_grow(h, s, p, size, d);
+  if (s == NULL && size > HAK_SMALL_MAX) return hak_raw_resize_huge(h, p, size, align);
+  if (s == NULL || !hak_is_in_place(p, align)) return NULL;
+  hak_heap_fold(hak_tls.cache, h);
+  void *q = hak_heap_resize_large(h, s, p, size, d).p;
+  if (q == NULL) return NULL;
+  hak_sampled_forget(p);
+  hak_heap_count_resized(h, p, size);
   return q;
 }
 
-/* owner: of a mapping; 0: p is in a span of heaps, of the region. */
-static void *resize_of_heap(const hak_region *region, uint32_t owner, void *p, size_t size, size_t align) {
-  unsigned c = HAK_CLASS_COUNT;
-  hak_span *s = owner != 0 ? NULL : hak_region_span(region, p);
-  hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(s, p, &c);
-  size_t old_size = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_block_size(h, s, p, c);
+static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t align, hak_deferred *d) {
+  hak_heap *h = hak_where_heap(w);
+  size_t old_size = h == NULL ? 0 : hak_where_size(w, p);
   if (old_size == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
   if (align == HAK_IN_PLACE && size <= old_size) return p;
   int saved = errno;
-  bool large = c >= HAK_CLASS_COUNT && (s == NULL || old_size >= HAK_SPAN_SIZE);
-  void *q = large ? resize_large_of_heap(h, s, p, size, align) : NULL;
-  if (q == NULL) q = fits(p, old_size, size, align) ? p : move_block(h, p, old_size, size, align);
+  bool large = w->kind == HAK_KIND_HUGE || (w->kind == HAK_KIND_EXTENT && old_size >= HAK_SPAN_SIZE);
+  void *q = large ? resize_large_of_heap(h, w->kind == HAK_KIND_HUGE ? NULL : w->head, p, size, align, d) : NULL;
+  if (q == NULL) q = fits(p, old_size, size, align) ? p : move_block(h, p, old_size, size, align, d);
   errno = q == NULL ? ENOMEM : saved;
   return q;
 }
 
 /* --- all --- */
 
-static void *resize_outside_regions(void *p, size_t size, size_t align, const void *caller) {
-  uint32_t owner = hak_huge_owner(p);
-  if (owner != 0) return resize_of_heap(NULL, owner, p, size, align);
-  if (hak_sample_contains(p)) {
-    size_t sampled_size = hak_sample_size(p);
-    if (sampled_size == 0) hak_sample_free(p); /* no live block: it reports that */
-    return align == HAK_IN_PLACE && size <= sampled_size ? p : move_block(NULL, p, sampled_size, size, align);
+static void *resize_outside_regions(const hak_where *w, void *p, size_t size, size_t align, const void *caller, hak_deferred *d) {
+  if (w->kind == HAK_KIND_GUARDED) {
+    if (w->what != HAK_BLOCK) hak_sample_free(p); /* it reports that */
+    return align == HAK_IN_PLACE && size <= w->size ? p : move_block(NULL, p, w->size, size, align, d);
   }
-  size_t old_size = hak_huge_size(p);
-  if (old_size == 0) {
-    hak_verdict verdict = hak_huge_verdict(p);
-    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "by realloc");
+  if (w->what == HAK_FOREIGN) {
     hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
     return hak_invalid();
   }
-  return size < GROWS_MAPPED_LEAST && align != HAK_IN_PLACE ? move_block(NULL, p, old_size, size, align) : resize_large(NULL, p, old_size, size, align);
+  if (w->what != HAK_BLOCK) hak_misuse_abort(w->what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p, 0, "by realloc");
+  return size < GROWS_MAPPED_LEAST && align != HAK_IN_PLACE ? move_block(NULL, p, w->size, size, align, d)
+                                                            : resize_large(NULL, p, w->size, size, align, d);
+}
+
+static void *resize_in_slab(const hak_where *w, void *p, size_t size, size_t align, hak_deferred *d) {
+  if (fits(p, w->size, size, align)) return p;
+  /* Behind a block of whole spans there may be room. */
+  bool whole_spans = w->size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && !w->sampled && hak_is_in_place(p, align);
+  if (!whole_spans || !hak_arena_make_extent(w->head, p, w->class_code)) return move_block(NULL, p, w->size, size, align, d);
+  return resize_large(w->region, p, hak_extent_size(w->region, p), size, align, d);
+}
+
+static void *resize(void *p, size_t size, size_t align, const void *caller, hak_deferred *d) {
+  hak_where w = hak_where_is(p);
+  if (size == 0 && align != HAK_IN_PLACE && (w.region != NULL || w.what == HAK_BLOCK)) {
+    hak_give_any(p, caller, d);
+    return NULL;
+  }
+  if (HAK_UNLIKELY(hak_where_in_heap(&w))) return resize_of_heap(&w, p, size, align, d);
+  if (HAK_UNLIKELY(w.region == NULL)) return resize_outside_regions(&w, p, size, align, caller, d);
+  if (HAK_LIKELY(w.kind == HAK_KIND_SLAB)) return resize_in_slab(&w, p, size, align, d);
+  if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK) return resize_large(w.region, p, w.size, size, align, d);
+  hak_misuse_abort(w.what == HAK_FREE_MEMORY ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }
 
 HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller) {
   if (p == NULL) return hak_raw_malloc(size);
   if (size > PTRDIFF_MAX) return hak_no_memory();
-  hak_region *region = hak_region_find(p);
-  if (size == 0 && align != HAK_IN_PLACE && (region != NULL || hak_block_size(p) != 0)) {
-    hak_raw_free(p);
-    return NULL;
-  }
-  if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, align, caller);
-  unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
-  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return resize_of_heap(region, 0, p, size, align);
-  if (HAK_LIKELY(hak_code_is_class(code))) {
-    size_t block_size = hak_class_size(code - 1);
-    if (fits(p, block_size, size, align)) return p;
-    /* Behind a block of whole spans there may be room. */
-    bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && hak_region_code(region, p) != HAK_CODE_SAMPLED && hak_is_in_place(p, align);
-    if (!whole_spans || !hak_arena_make_extent(hak_region_span(region, p), p, code - 1)) return move_block(NULL, p, block_size, size, align);
-    code = HAK_CODE_EXTENT;
-  }
-  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_large(region, p, hak_extent_size(region, p), size, align);
-  bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;
-  hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  hak_deferred d = {0};
+  void *q = resize(p, size, align, caller, &d);
+  hak_slow_exit(&d);
+  return q;
 }
 
 static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "api/black_box.h"
-#include "api/slow_exit.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
 #include "os/os.h"
@@ -51,17 +50,14 @@ void hak_sampled_count_large(void *p, size_t size) {
   if (due.profile) note_alloc(p, NULL, size, due.probability);
 }
 
-void hak_sampled_end(void *p, bool stays) {
-  hak_deferred d = {0};
+void hak_sampled_end(void *p, unsigned c, bool stays, hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
-  unsigned c = hak_region_span(hak_region_find(p), p)->class_code;
   void *companion = hak_profile_note_free(p);
   if (companion != NULL && t != NULL)
-    hak_tcache_free(t, companion, c, &d);
+    hak_tcache_free(t, companion, c, d);
   else if (companion != NULL)
-    hak_arena_free(companion, c, &d);
-  if (!stays) hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
-  hak_slow_exit(&d);
+    hak_arena_free(companion, c, d);
+  if (!stays) hak_arena_free(p, c, d); /* says what is wrong where it was not live */
 }
 
 /* --- forbidden calls --- */

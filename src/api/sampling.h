@@ -34,7 +34,7 @@ HAK_INLINE void hak_sampled_note_free(const void *p) {
   hak_sampled_forget(p);
 }
 
-/* p, in a slab of sampled blocks, is no sample any more, and is freed; or `stays`, to be freed after the quarantine. */
-void hak_sampled_end(void *p, bool stays);
+/* p, in a slab of sampled blocks of the class, is no sample any more, and is freed; or `stays`, to be freed after the quarantine. */
+void hak_sampled_end(void *p, unsigned class_code, bool stays, hak_deferred *deferred);
 
 #endif

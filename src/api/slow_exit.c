@@ -1,14 +1,11 @@
+/* The two ends of a slow path. What is due is a list of functions (watchers.c), so that nothing here knows who watches:
+ *
+ *   hak_slow_entry   the program's pressure callback, if it is due; where the pool is full, room for what comes
+ *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) at each, the others when the clock has moved */
 #include "api/slow_exit.h"
 
-#include "api/outside.h"
-#include "api/sweep.h"
-#include "heap/heap.h"
-#include "large/kept.h"
-#include "large/quarantine.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
-#include "report/serve.h"
-#include "tcache/counted.h"
 #include "tcache/tcache.h"
 
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
@@ -39,64 +36,11 @@ static bool clock_moved(uint64_t now_ms) {
   return moved;
 }
 
-static void decay_cache(uint64_t now_ms, hak_deferred *d) {
-  hak_tcache *t = hak_tls.cache;
-  if (t == NULL || now_ms - t->decayed_ms < hak_decay_cache_ms()) return;
-  t->decayed_ms = now_ms;
-  hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
-  hak_heap_decay(d);
-}
-
-static void keep_to_target(hak_deferred *d) {
-  if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
-  if (hak_budget_over_now()) hak_decay_excess(d);
-  if (hak_budget_slab_purge_due()) hak_decay_for_target(d);
-}
-
 void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
-  bool looked = false;
-  if (clock_moved(now_ms)) {
-    if (HAK_HARD_SWEEP) hak_sweep_some();
-    decay_cache(now_ms, d);
-    looked = hak_decay_tick(now_ms, d);
-    hak_outside_look(now_ms);
-  }
-  if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
-  /* Depots and kept mappings do not count towards the mark: the helper purges them. */
-  if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
-  keep_to_target(d);
-  if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
-  if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
-  hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
-  hak_report_tick(now_ms);
+  bool moved = clock_moved(now_ms);
+  for (hak_watcher *const *watcher = hak_watchers; *watcher != NULL && (watcher == hak_watchers || moved); watcher++) (*watcher)(now_ms, moved, d);
   hak_report_bad(d);
 }
 
-void hak_flush_caches(hak_deferred *d) {
-  hak_heap_flush(NULL, d);
-  hak_heap_flush_others(NULL, d);
-  hak_heap_end_deleted(d);
-  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
-  hak_tcache_reach(UINT64_MAX, true, d);
-}
-
-/* What others are purging counts until it is gone, and a request would be refused while memory is free. */
-static void wait_for_purges(void) {
-  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
-}
-
-void hak_reclaim(void) {
-  hak_deferred d = {0};
-  bool left;
-  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
-  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
-  hak_flush_caches(&d);
-  hak_arena_shrink_all(&d);
-  hak_slow_exit(&d);
-  hak_decay_for_limit();
-  if (!hak_budget_limited()) return;
-  hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
-  wait_for_purges();
-}

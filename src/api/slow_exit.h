@@ -1,4 +1,4 @@
-/* Beginning and end of every slow path, and what one does where memory is out. */
+/* Beginning and end of every slow path. Functions below the entry points leave work in a hak_deferred; only entry points end in hak_slow_exit. */
 #ifndef HAK_API_SLOW_EXIT_H
 #define HAK_API_SLOW_EXIT_H
 
@@ -7,16 +7,16 @@
 /* Ends the program if a bad block was noted. Caller holds no lock. */
 void hak_report_bad(const hak_deferred *deferred);
 
-/* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, purges, decays the thread's
- * cache, keeps to the target, refreshes the statistics page. Caller holds no lock. */
+/* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, then calls the watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);
+
+/* Who watches: the first one is called at each slow exit, the others when the coarse clock has moved (`moved`) since the thread's last one. NULL ends the
+ * list, which is constant, as is all that leads to code. */
+typedef void hak_watcher(uint64_t now_ms, bool moved, hak_deferred *deferred);
+extern hak_watcher *const hak_watchers[];
+
 /* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. `needs_spans`: the call may
  * take spans, and if the pool is full, flushes caches for them. */
 void hak_slow_entry(bool needs_spans);
-
-/* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */
-void hak_flush_caches(hak_deferred *deferred);
-/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller holds no lock. */
-HAK_COLD void hak_reclaim(void);
 
 #endif

@@ -6,8 +6,8 @@
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
+#include "api/where.h"
 #include "large/extent.h"
-#include "large/huge.h"
 
 HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
@@ -76,11 +76,12 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
 }
 
 void hak_totals_shrink(void *p, size_t size) {
-  hak_region *r = hak_region_find(p);
-  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(NULL, p, size, HAK_IN_PLACE);
-  if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
+  hak_where w = hak_where_is(p);
+  if (w.what != HAK_BLOCK || hak_where_in_heap(&w)) return;
+  if (w.kind == HAK_KIND_HUGE && size > HAK_SMALL_MAX) hak_raw_resize_huge(NULL, p, size, HAK_IN_PLACE);
+  if (w.kind != HAK_KIND_EXTENT || size <= HAK_SHARED_MAX) return;
   hak_deferred d = {0};
-  if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
+  if (hak_extent_resize(w.region, p, size, &d.purge_due)) {
     hak_sampled_forget(p);
     hak_sampled_count_large(p, size);
   }

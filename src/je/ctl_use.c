@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/heaps.h"
+#include "api/where.h"
 #include "je/ctl.h"
 
 typedef struct use {
@@ -18,22 +18,10 @@ static use of_slab(const hak_span *s) {
 }
 
 static use use_of(const void *p, const hak_span **slab) {
-  hak_region *r = hak_region_find(p);
-  unsigned c = HAK_CLASS_COUNT;
-  *slab = NULL;
-  if (r != NULL) {
-    unsigned code = hak_region_slab_code(r, hak_region_index(r, p));
-    const hak_span *s = code == HAK_CODE_NONE ? NULL : hak_region_span(r, p);
-    if (hak_code_is_class(code))
-      c = code - 1;
-    else if (code == HAK_CODE_IN_HEAP)
-      hak_heap_at(s, p, &c);
-    if (c < HAK_CLASS_COUNT && hak_class_size(c) <= HAK_JE_SMALL_MAX) {
-      *slab = s;
-      return of_slab(s);
-    }
-  }
-  size_t bytes = p == NULL ? 0 : hak_totals_size(p);
+  hak_where w = hak_where_is(p);
+  *slab = w.kind == HAK_KIND_SLAB && w.size <= HAK_JE_SMALL_MAX ? w.head : NULL;
+  if (*slab != NULL) return of_slab(w.head);
+  size_t bytes = hak_where_size(&w, p);
   return bytes == 0 ? (use){0} : (use){0, 1, bytes};
 }
 
