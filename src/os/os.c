@@ -311,13 +311,13 @@ static int stderr_now = 2;
 void hak_os_keep_stderr(void) {
   if (keep_asked) return;
   keep_asked = true;
-  first_stderr_known = hak_os_identify(2, NULL, &first_stderr);
+  first_stderr_known = hak_os_identify(2, &first_stderr);
   kept_stderr = hak_os_duplicate_high(2);
 }
 
 static bool is_file(int fd, const hak_os_identity *file) {
   hak_os_identity now;
-  return hak_os_identify(fd, NULL, &now) && now.device == file->device && now.number == file->number;
+  return hak_os_identify(fd, &now) && now.device == file->device && now.number == file->number;
 }
 
 static bool is_first_stderr(int fd) { return first_stderr_known && is_file(fd, &first_stderr); }
@@ -353,31 +353,6 @@ uint64_t hak_os_hold_signals(void) {
 void hak_os_put_signals_back(uint64_t before) { hak_os_mask_signals(false, before); }
 
 /* --- files --- */
-
-int hak_os_open(const char *path) {
-  int fd;
-  hak_os_open_as(path, HAK_OS_READ, &fd);
-  return fd;
-}
-
-/* A file of that name is what a process that was killed left behind: in a container each has the same numbers. */
-int hak_os_create(const char *path, int *fd) {
-  int error = hak_os_open_as(path, HAK_OS_NEW, fd);
-  if (error == EEXIST) {
-    hak_os_unlink(path);
-    error = hak_os_open_as(path, HAK_OS_NEW, fd);
-  }
-  return error;
-}
-
-int hak_os_open_to_write(const char *path, int *fd) { return hak_os_open_as(path, HAK_OS_OVER, fd); }
-
-bool hak_os_is_replaceable(const char *path) {
-  hak_os_identity there;
-  return !hak_os_identify(-1, path, &there) || there.is_regular;
-}
-
-void hak_os_unlink(const char *path) { hak_os_rename(path, NULL); }
 
 bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) { return hak_os_read_from(fd, offset, buf, bytes) == (long)bytes; }
 
