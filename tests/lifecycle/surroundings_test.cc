@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -202,6 +203,40 @@ TEST_P(Privileged, OrdinaryCopyListens) {
     EXPECT_THAT(r.err, HasSubstr(text));
   EXPECT_EQ(profiles_beginning(privileged_prefix()), 1u);
 }
+
+/* Addresses, and the ranges of /proc/self/maps, but not offsets. */
+std::vector<std::string> addresses_in(const std::string &text) {
+  static const std::regex address("(^|[^+])0x[0-9a-f]+|[0-9a-f]{6,}-[0-9a-f]{6,}");
+  std::vector<std::string> found;
+  for (std::sregex_iterator i(text.begin(), text.end(), address), none; i != none; ++i) found.push_back(i->str());
+  return found;
+}
+
+using PrivilegedReports = Privileged;
+
+TEST_P(PrivilegedReports, NameNoAddress) {
+  struct {
+    const char *word, *says;
+  } const cases[] = {{"foreign", "free"}, {"twice", "freed"}, {"behind", "hakmem: "}, {"forbidden", "hakmem: forbidden free of"}, {"fault", nullptr}};
+  for (const auto &c : cases) {
+    SCOPED_TRACE(c.word);
+    ProgramResult plain = run_program({GetParam(), c.word});
+    if (c.says != nullptr) {
+      EXPECT_THAT(plain.err, HasSubstr(c.says));
+      EXPECT_GT(addresses_in(plain.err).size(), 0u) << plain.err;
+    }
+    give(kNobody, 0, 04755);
+    ProgramResult r = run_program({copy_, c.word});
+    if (r.exit_code == 127 && r.err.find("error while loading shared libraries") != std::string::npos)
+      GTEST_SKIP() << "SKIPPED: user " << kNobody << " may not read the build folder";
+    EXPECT_EQ(r.signal, plain.signal);
+    if (c.says != nullptr) EXPECT_THAT(r.err, HasSubstr(c.says));
+    EXPECT_EQ(addresses_in(r.err), std::vector<std::string>()) << r.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Linked, PrivilegedReports, testing::Values(REPORTING_STATIC, REPORTING_SHARED, REPORTING_HARDENED),
+                         [](const auto &program) { return program.index == 0 ? "Statically" : program.index == 1 ? "Dynamically" : "Hardened"; });
 
 INSTANTIATE_TEST_SUITE_P(Linked, Privileged, testing::Values(SETTINGS_STATIC, SETTINGS_SHARED),
                          [](const auto &program) { return program.index == 0 ? "Statically" : "Dynamically"; });
