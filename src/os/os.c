@@ -78,6 +78,41 @@ static uintptr_t highest_place(size_t room) {
   return high < least ? 0 : high - room - MARGIN;
 }
 
+/* The kernel's pages between a program's name and the end of addresses where it draws no addresses: a name has at most one of its own. */
+#define NAME_PAGES 3
+
+/* Another value in each process and for each call, without a system call; 0 where the kernel draws no addresses: each process is like the others
+ * then. Half of the kernel's bytes hides the other half, which libc's canary is made of. */
+static uint64_t draw(void) {
+  static uint64_t calls; /* relaxed */
+  const void *given = (const void *)hak_os_given(HAK_OS_RANDOM);
+  uintptr_t name = hak_os_given(HAK_OS_NAME);
+  if (given == NULL || hak_pow2_ceil(name) - name <= NAME_PAGES * hak_os_page_size()) return 0;
+  uint64_t words[2], high;
+  memcpy(words, given, sizeof words);
+  uint64_t low = hak_multiply(words[0] ^ hak_add_relaxed(&calls, 1), words[1] | 1, &high);
+  return low ^ high;
+}
+
+/* How far below the highest place: up to a quarter of it, so that the program, which lies at two thirds of the addresses, is not met. ThreadSanitizer
+ * takes what lies lower for its own. */
+static uintptr_t gap_below(uintptr_t highest) {
+#ifdef __SANITIZE_THREAD__
+  (void)highest;
+  return 0;
+#else
+  uint64_t high;
+  hak_multiply(draw(), highest / 4, &high);
+  return (uintptr_t)high;
+#endif
+}
+
+/* For a region: so that who knows where a block lies does not know where libraries do. */
+static uintptr_t place_apart(size_t align, size_t room) {
+  uintptr_t highest = highest_place(room);
+  return hak_align_down(highest - gap_below(highest), align);
+}
+
 uintptr_t hak_os_random_place(size_t align, size_t room) {
   uintptr_t highest = highest_place(room), drawn;
   if (highest == 0) return 0;
@@ -91,7 +126,7 @@ void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return ma
 void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, true); }
 
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
-  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room), align);
+  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : place_apart(align, room);
   return hint == 0 ? hak_os_reserve(size, align) : hak_os_reserve_near(hint, size, align);
 }
 

@@ -47,7 +47,12 @@ extern struct hak_os_stats hak_os_stats;
 void hak_os_count(uint64_t *counter);
 
 /* What the kernel gave the process at exec; 0: nothing. */
-typedef enum hak_os_gift { HAK_OS_PAGE_SIZE, HAK_OS_MORE_RIGHTS } hak_os_gift;
+typedef enum hak_os_gift {
+  HAK_OS_PAGE_SIZE,
+  HAK_OS_MORE_RIGHTS,
+  HAK_OS_RANDOM, /* where 16 random bytes are; libc has its canaries from them */
+  HAK_OS_NAME    /* where the program's name is, at the top of the stack */
+} hak_os_gift;
 size_t hak_os_given(hak_os_gift what);
 size_t hak_os_page_size(void);
 #define HAK_HUGE_PAGE (2 * HAK_MIB)
@@ -57,7 +62,7 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
-/* The same, low in a part of the address space (hardened build: anywhere) of which `room_bytes` from there on seem to be free: hak_os_extend may
+/* The same, low in a part of the address space, drawn for each process and call, of which `room_bytes` from there on seem to be free: hak_os_extend may
  * reserve more in place. Where there is no such part it is put anywhere. */
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
 /* Near an address, where that is free. */

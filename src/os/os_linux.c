@@ -107,7 +107,10 @@ const struct hak_os_ops hak_os_linux = {
     .barrier = linux_barrier,
 };
 
-size_t hak_os_given(hak_os_gift what) { return (size_t)getauxval(what == HAK_OS_PAGE_SIZE ? AT_PAGESZ : AT_SECURE); }
+size_t hak_os_given(hak_os_gift what) {
+  static const unsigned long types[] = {[HAK_OS_PAGE_SIZE] = AT_PAGESZ, [HAK_OS_MORE_RIGHTS] = AT_SECURE, [HAK_OS_RANDOM] = AT_RANDOM, [HAK_OS_NAME] = AT_EXECFN};
+  return (size_t)getauxval(types[what]);
+}
 
 size_t hak_os_limit(hak_os_resource of) {
   static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
@@ -265,7 +268,7 @@ int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_get
 void hak_os_random(void *out, size_t size) {
   if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
   /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, the time, and the thread. */
-  const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
+  const unsigned char *given = (const unsigned char *)hak_os_given(HAK_OS_RANDOM);
   uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&given;
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
