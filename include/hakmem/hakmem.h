@@ -230,9 +230,10 @@ uint64_t hakmem_label_get(void) HAKMEM_NOEXCEPT;
  * ENOMEM: no memory, or above 16 MiB of names. Not for signal handlers. */
 int hakmem_label_name(uint64_t label, const char *text) HAKMEM_NOEXCEPT;
 
-/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
- * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
- * allocations of other threads wait meanwhile. */
+/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file of mode 0600, which has its name only when it is whole; a regular file of
+ * that name is replaced. Links are followed that belong to root or to the effective user. A pipe and a device are written to. Returns 0;
+ * EINVAL: no path or kind; ENOTSUP: the profile has never been on; ENXIO: nobody has opened the pipe to read; EACCES: another user's link, or
+ * pipe in a folder that anybody may write to; or why the file cannot be written. Sampled allocations of other threads wait meanwhile. */
 typedef enum hakmem_profile_format {
   HAKMEM_PROFILE_PPROF,    /* text that pprof reads */
   HAKMEM_PROFILE_JEMALLOC, /* heap_v2, for jeprof */

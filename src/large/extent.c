@@ -44,8 +44,9 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
-  bool dense = hak_dense_grants(size, zeros);
-  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
+  hak_dense_grant dense = hak_dense_grants(size, zeros); /* all of it: an extent is less than what is trusted */
+  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense.bytes != 0, zeroed);
+  if (s == NULL || !*zeroed) hak_dense_note(NULL, size, dense);
   if (s == NULL) return NULL;
   s->start += draw_colour(s, size, align);
   if (*zeroed) hak_dense_note((void *)s->start, size, dense);

@@ -12,7 +12,7 @@
 typedef struct entry {
   void *p; /* NULL: empty; GONE: was used, keep probing */
   size_t bytes; /* 0 where there is no block */
-  uint32_t owner;
+  uint32_t owner, pages; /* hak_huge_pages */
 } entry;
 #define GONE ((void *)1)
 
@@ -49,26 +49,25 @@ static void place_locked(entry e) {
   table[i] = e;
 }
 
-static void insert_locked(void *p, size_t bytes, uint32_t owner) {
-  HAK_ASSERT(p != NULL && p != GONE);
-  place_locked((entry){p, bytes, owner});
+static void insert_locked(entry e) {
+  HAK_ASSERT(e.p != NULL && e.p != GONE);
+  place_locked(e);
   hak_add_single(&live_count, 1);
-  live_bytes += bytes;
-  if (owner != 0) count_owned(bytes, true);
+  live_bytes += e.bytes;
+  if (e.owner != 0) count_owned(e.bytes, true);
 }
 
-/* Takes the entry of p out; 0 when there is none. */
-static size_t remove_locked(const void *p, uint32_t *owner) {
-  entry *e = find_locked(p);
-  if (e == NULL) return 0;
-  size_t bytes = e->bytes;
-  *owner = e->owner;
-  HAK_ASSERT(live_count > 0 && live_bytes >= bytes);
-  *e = (entry){.p = GONE};
+/* Takes the entry of p out; one of no bytes when there is none. */
+static entry remove_locked(const void *p) {
+  entry *there = find_locked(p);
+  if (there == NULL) return (entry){0};
+  entry e = *there;
+  HAK_ASSERT(live_count > 0 && live_bytes >= e.bytes);
+  *there = (entry){.p = GONE};
   hak_sub_single(&live_count, 1);
-  live_bytes -= bytes;
-  if (*owner != 0) count_owned(bytes, false);
-  return bytes;
+  live_bytes -= e.bytes;
+  if (e.owner != 0) count_owned(e.bytes, false);
+  return e;
 }
 
 /* New memory, if the limit admits it. Guard pages are two mappings a block. */
@@ -83,12 +82,12 @@ static void *map(size_t bytes, size_t align) {
   return p;
 }
 
-/* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
-static bool insert(void *p, size_t bytes, uint32_t owner) {
+/* Puts it in, growing the table outside the lock when it is half full. False: no memory for the table. */
+static bool insert(entry e) {
   for (;;) {
     hak_lock_take(&hak_huge_lock);
     if ((table_used + 1) * 2 <= table_capacity) {
-      insert_locked(p, bytes, owner);
+      insert_locked(e);
       hak_lock_drop(&hak_huge_lock);
       return true;
     }
@@ -121,9 +120,9 @@ static bool insert(void *p, size_t bytes, uint32_t owner) {
   }
 }
 
-void *hak_huge_adopt(void *p, size_t bytes) {
+void *hak_huge_adopt(void *p, size_t bytes, hak_huge_pages pages) {
   HAK_ASSERT(p != NULL && bytes > 0 && bytes % hak_os_page_size() == 0);
-  if (!insert(p, bytes, 0)) {
+  if (!insert((entry){p, bytes, 0, pages})) {
     hak_huge_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
@@ -137,28 +136,39 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   hak_kept_make_room(bytes);
-  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes, zeros);
-  void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
+  hak_dense_grant dense = HAK_HARD(GUARDS) ? (hak_dense_grant){0} : hak_dense_grants(bytes, zeros);
+  void *p = map(bytes, dense.bytes != 0 ? hak_max_size(align, HAK_HUGE_PAGE) : align);
+  if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
   if (p == NULL) return NULL;
   if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
-  if (dense) hak_os_huge_pages(p, bytes);
-  if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
-  return hak_huge_adopt(p, bytes);
+  if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0; /* mappings that were one when a page came can be one again */
+  if (dense.bytes != 0) hak_os_huge_pages(p, dense.bytes);
+  return hak_huge_adopt(p, bytes, dense.bytes == 0 ? HAK_HUGE_PAGES_NONE : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT : HAK_HUGE_PAGES_ALL);
+}
+
+/* One kind of pages: mremap moves and extends one mapping. */
+static hak_huge_pages unify(void *p, size_t bytes) {
+  if (hak_dense_is_filled(p, bytes)) {
+    hak_os_huge_pages(p, bytes);
+    return HAK_HUGE_PAGES_ALL;
+  }
+  hak_os_small_pages(p, bytes);
+  return HAK_HUGE_PAGES_NONE;
 }
 
 bool hak_huge_free(void *p, bool *purge_due) {
-  uint32_t owner = 0;
   hak_lock_take(&hak_huge_lock);
-  size_t bytes = remove_locked(p, &owner);
+  entry e = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
-  if (bytes == 0) return false;
+  if (e.bytes == 0) return false;
   if (HAK_HARD(GUARDS)) {
-    hak_mapping_quarantine(p, bytes);
-    hak_budget_count_unmapped(bytes);
+    hak_mapping_quarantine(p, e.bytes);
+    hak_budget_count_unmapped(e.bytes);
     return true;
   }
-  hak_dense_look(p, bytes);
-  if (!hak_kept_put(p, bytes, purge_due)) hak_huge_unmap(p, bytes);
+  hak_dense_look(p, e.bytes);
+  if (e.pages == HAK_HUGE_PAGES_FRONT) e.pages = unify(p, e.bytes);
+  if (!hak_kept_put(p, e.bytes, e.pages == HAK_HUGE_PAGES_ALL, purge_due)) hak_huge_unmap(p, e.bytes);
   return true;
 }
 
@@ -255,36 +265,45 @@ static void *remap(void *p, size_t old_bytes, size_t bytes, bool may_move) {
   return moved;
 }
 
+/* At each doubling what the block held tells whether more of it will be dense. A part of it alone is not trusted: that is filled by now. */
+static hak_huge_pages judge(void *p, size_t old_bytes, size_t bytes, hak_huge_pages pages) {
+  hak_dense_grant dense = hak_dense_grants(bytes, false), none = {0, false};
+  bool all = dense.bytes >= bytes;
+  if (!all && dense.on_trust) hak_dense_note(NULL, bytes, dense);
+  hak_dense_note(p, bytes, all ? dense : none);
+  if (!all && (pages == HAK_HUGE_PAGES_NONE || hak_dense_goes_on(p, old_bytes, bytes))) return pages;
+  if (all)
+    hak_os_huge_pages(p, bytes);
+  else
+    hak_os_small_pages(p, bytes);
+  return all ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE;
+}
+
 void *hak_huge_resize(void *p, size_t size, bool may_move) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
-  uint32_t owner = 0;
   hak_lock_take(&hak_huge_lock);
-  size_t old_bytes = remove_locked(p, &owner);
+  entry e = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
-  if (old_bytes == 0) return NULL;
-  /* At each doubling: what it holds tells whether more of it will be dense. */
-  bool doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
-  if (doubles) hak_dense_look(p, old_bytes);
+  if (e.bytes == 0) return NULL;
+  bool grows = bytes > e.bytes, doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(e.bytes);
+  if (doubles) hak_dense_look(p, e.bytes);
+  if (grows && e.pages == HAK_HUGE_PAGES_FRONT) e.pages = unify(p, e.bytes);
+  size_t old_bytes = e.bytes;
   void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes, may_move);
-  bool failed = moved == NULL;
-  if (failed) {
-    moved = p;
-    bytes = old_bytes;
+  if (moved != NULL) {
+    e.p = moved;
+    e.bytes = bytes;
   }
-  hak_dense_follow(p, moved, bytes);
-  if (!insert(moved, bytes, owner)) {
+  hak_dense_follow(p, e.p, e.bytes);
+  if (doubles && moved != NULL) e.pages = judge(moved, old_bytes, bytes, e.pages);
+  if (!insert(e)) {
     /* No memory for a larger table; the entry that was taken out left room for one more in this one. */
     hak_lock_take(&hak_huge_lock);
-    insert_locked(moved, bytes, owner);
+    insert_locked(e);
     hak_lock_drop(&hak_huge_lock);
   }
-  if (doubles && !failed) {
-    bool dense = hak_dense_grants(bytes, false);
-    if (dense) hak_os_huge_pages(moved, bytes);
-    hak_dense_note(moved, bytes, dense);
-  }
-  return failed ? NULL : moved;
+  return moved;
 }
 
 void hak_huge_read(hak_huge_figures *figures) {
@@ -325,7 +344,7 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
       entry e = {.p = NULL};
       *is_kept = *place < HAK_FREED_MAX;
       if (*is_kept && *place < hak_kept.count)
-        e = (entry){hak_kept.all[*place].p, hak_kept.all[*place].bytes, 0};
+        e = (entry){hak_kept.all[*place].p, hak_kept.all[*place].bytes, 0, 0};
       else if (!*is_kept && *place - HAK_FREED_MAX < table_capacity)
         e = table[*place - HAK_FREED_MAX];
       else

@@ -15,7 +15,8 @@
 /* A new mapping, zeroed. align: power of two; zeros: they were asked for. NULL: out of memory. */
 void *hak_huge_alloc(size_t size, size_t align, bool zeros);
 /* Makes a mapping that was kept a block again; NULL: no memory for the table, and the mapping is gone. */
-void *hak_huge_adopt(void *p, size_t bytes);
+typedef enum hak_huge_pages { HAK_HUGE_PAGES_NONE, HAK_HUGE_PAGES_ALL, HAK_HUGE_PAGES_FRONT /* huge ones at the front: two mappings */ } hak_huge_pages;
+void *hak_huge_adopt(void *p, size_t bytes, hak_huge_pages pages);
 /* False when p is no huge block of ours. *purge_due: freed mappings have to go. */
 bool hak_huge_free(void *p, bool *purge_due);
 /* Usable bytes, 0 when p is no huge block of ours. */

@@ -9,7 +9,7 @@ void *hak_large_reuse(size_t size, size_t align) {
   hak_freed r = hak_kept_take(size, align);
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
-  return hak_huge_adopt(r.p, r.bytes);
+  return hak_huge_adopt(r.p, r.bytes, r.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
 }
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
