@@ -84,11 +84,20 @@ return Math.min(...[...document.querySelectorAll("figure svg text")].map(
 INKS = """
 const numbers = colour => colour.match(/[0-9.]+/g).slice(0, 3).map(Number);
 const inks = {};
-for (const one of document.querySelectorAll("h1, p, li, td, th, small, figure svg text"))
+for (const one of document.querySelectorAll("h1, p, li, a, code, td, th, small, figure svg text"))
     inks[one.tagName + " " + one.className] = numbers(
         one instanceof SVGElement ? getComputedStyle(one).fill : getComputedStyle(one).color);
 return [numbers(getComputedStyle(document.body).backgroundColor), inks];
 """
+
+
+# Of a phone, a tablet and a desk.
+WIDTHS = (390, 768, 1440)
+
+
+def at_width(browser, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def in_scheme(browser, scheme: str) -> None:

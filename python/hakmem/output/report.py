@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from urllib.parse import quote
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
 from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, ranked, scale_of
@@ -29,6 +30,7 @@ STYLE = """
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        margin: 2rem auto; max-width: 56rem; padding: 0 1rem; overflow-wrap: anywhere; }
+a { color: var(--main); }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 h2 small { font-weight: normal; color: var(--quiet); }
 code { background: var(--shade); padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
@@ -48,10 +50,16 @@ th { vertical-align: bottom; }
 th small { font-weight: normal; color: var(--quiet); display: block; }
 figure { margin: 0; }
 figure svg { width: 100%; height: auto; display: block; }
-figure.large svg { min-width: 48rem; }
 .note { color: var(--quiet); } .note.bad { color: var(--bad); }
 table.facts td:first-child { vertical-align: top; }
 """
+# Blocks of several sizes. Of its own colours: a tab has the browser's scheme, not the page's.
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<rect width="16" height="16" rx="3" fill="#1f5fbf"/><g fill="#fff"><rect x="3" y="3" '
+    'width="10" height="3"/><rect x="3" y="7" width="4" height="6"/>'
+    '<rect x="8" y="7" width="5" height="2.5"/></g></svg>'
+)
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
@@ -104,6 +112,7 @@ def document(heading: str, parts: Sequence[str], title: str = "", style: str = "
             '<html lang="en"><head><meta charset="utf-8">',
             GENERATOR,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}">',
             f"<title>{escape(title or heading)}</title><style>{STYLE}{style}</style></head><body>",
             f"<h1>{escape(heading)}</h1>",
             *(part for part in parts if part),
