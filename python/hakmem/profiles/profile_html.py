@@ -13,11 +13,13 @@ from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
     MAIN_COLOUR,
+    NARROW_INCHES,
+    WIDE_INCHES,
     document,
     facts_table,
     grid,
-    inlined,
     new_figure,
+    plots,
     summary_list,
     svg_of,
 )
@@ -275,16 +277,16 @@ def timeline(profile: HeapProfile) -> str:
     label = f"Live bytes of {profile.name} over time, the peak marked"
     return (
         "<h2>Live bytes over time</h2>"
-        f'<figure class="scroll">{inlined(draw(profile).decode(), "timeline", label)}</figure>'
+        f"{plots(lambda narrow: draw(profile, narrow), 'timeline', label)}"
     )
 
 
-def draw(profile: HeapProfile) -> bytes:
+def draw(profile: HeapProfile, narrow: bool) -> bytes:
     from matplotlib.ticker import MaxNLocator
 
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
-    with new_figure((8.0, 3.0), font=12) as figure:
+    with new_figure((NARROW_INCHES if narrow else WIDE_INCHES, 3.2), font=12) as figure:
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]
@@ -298,6 +300,6 @@ def draw(profile: HeapProfile) -> bytes:
         axes.set_ylim(bottom=0, top=max([*sizes, peak[1], 1e-6]) * 1.25)
         axes.set_xlabel(f"{unit} since the start")
         axes.set_ylabel("live, MB")
-        axes.xaxis.set_major_locator(MaxNLocator(8))
+        axes.xaxis.set_major_locator(MaxNLocator(5 if narrow else 10))
         grid(axes, "y", "top", "right")
         return svg_of(figure)
