@@ -7,10 +7,10 @@ NARROWEST.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import quantiles
 
 # Figures further apart than this are shown by their ratios: one that is far worse would press all
 # others together.
@@ -40,7 +40,7 @@ class Axis:
             found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
             return [float(mark) for mark in found if self.holds(mark)]
         for steps in (STEPS, (1.0, 2.0, 5.0), (1.0,)):
-            powers = range(int(np.floor(np.log10(self.low))), int(np.ceil(np.log10(self.high))) + 1)
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [step * 10.0**power for power in powers for step in steps]
             marks = [mark for mark in marks if self.holds(mark)]
             if len(marks) <= most:
@@ -66,6 +66,6 @@ def axis_of(runs: Sequence[Sequence[float]], middles: Sequence[float]) -> Axis:
 def not_far_out(values: Sequence[float]) -> list[float]:
     if len(values) < RUNS_LEAST:
         return list(values)
-    lower, upper = np.percentile(values, [25, 75])
+    lower, _, upper = quantiles(values, n=4, method="inclusive")
     reach = FAR_OUT * (upper - lower)
     return [value for value in values if lower - reach <= value <= upper + reach]
