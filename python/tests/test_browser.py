@@ -84,7 +84,8 @@ return plots.flatMap(plot => {{
 SMALLEST = f"""
 {PLOTS}
 return Math.min(...plots.flatMap(plot => [...plot.querySelectorAll("text")]).map(
-    text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a));
+    text => parseFloat(getComputedStyle(text).fontSize)
+        * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)));
 """
 READABLE_PX = 11
 
