@@ -262,6 +262,7 @@ def serve(address: str, port: int, pid: int | None) -> None:
         server, thread = start_http_server(port, address, metrics.registry(pid))
     except OSError as error:
         raise UserError(f"--serve: {address}:{port}: {error.strerror}") from error
+    server.set_app(metrics.answering_head(server.get_app()))
     click.echo(f"http://{address}:{port}/metrics", err=True)
     stop = threading.Event()
     interruption.call(stop.set)
