@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from hakmem import files
 from hakmem.allocators.settings import check_library, is_hakmem, overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings, reason
 from hakmem.destinations import (
@@ -456,7 +456,7 @@ def of_program(
     settings: Sequence[str],
 ) -> int:
     """Its exit status; a failure of ours shows in it only if the program itself had none."""
-    with tempfile.TemporaryDirectory(prefix="hakmem-profile-") as folder:
+    with files.scratch_folder("hakmem-profile-") as folder:
         ran = run_profiled(program, Path(folder), rate, every_s, settings)
     failed = bool(ran.problems)
     for line in (*ran.problems, ran.remark):

@@ -7,12 +7,14 @@ import hashlib
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from hakmem import files
 from hakmem.allocators import peers
 from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.destinations import WORD, output_option, require_apart
@@ -39,7 +41,8 @@ def replacing(path: Path) -> Iterator[None]:
     The old files are put aside, not the new ones beside them: the recorder opens its file by its
     name again and again, also in processes that outlive the command.
     """
-    if open_descriptor(path) is not None or (path.exists() and not path.is_file()):
+    found = files.look(path) if open_descriptor(path) is None else None
+    if open_descriptor(path) is not None or (found and not stat.S_ISREG(found.st_mode)):
         raise UserError(f"--output: a trace needs a file, and {path} is none", 2)
     require_kind(path, TRACE, "--output", 2)
     with taken(path), made_way(path):
@@ -68,8 +71,7 @@ def made_way(path: Path) -> Iterator[None]:
     aside: dict[Path, Path] = {}
     try:
         for old in traces_of(path):
-            kept = old.with_name(f"{old.name}.old-{os.getpid()}")
-            old.replace(kept)
+            kept = files.put_aside(old)
             aside[old] = kept
     except OSError as error:
         bring_back(aside)
@@ -78,16 +80,16 @@ def made_way(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         for new in traces_of(path):
-            new.unlink(missing_ok=True)
+            files.remove(new)
         bring_back(aside)
         raise
     for kept in aside.values():
-        kept.unlink(missing_ok=True)
+        files.remove(kept)
 
 
 def bring_back(aside: Mapping[Path, Path]) -> None:
     for old, kept in aside.items():
-        kept.replace(old)
+        files.move(kept, old)
 
 
 def traces_of(path: Path) -> list[Path]:
@@ -100,8 +102,7 @@ def is_trace(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with path.open("rb") as file:
-            return TRACE.mark.match(file.read(HEAD_BYTES)) is not None
+        return TRACE.mark.match(files.begin_of(path, HEAD_BYTES) or b"") is not None
     except OSError:
         return False
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import resource
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hakmem import files
 from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
 from hakmem.running.launching import Outcome, Start, run_once
@@ -160,7 +160,7 @@ def malloc_providers(start: Start, runner: Runner) -> list[str]:
 
     Empty for a statically linked program, and for one the loader tells nothing about.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with files.scratch_folder() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
         runner.run(replace(start, settings={**start.settings, **log}))
         counts: dict[str, int] = {}
