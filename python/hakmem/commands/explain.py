@@ -18,7 +18,7 @@ from rich.text import Text
 
 from hakmem import environment, options
 from hakmem.allocators.settings import overridden, own_settings
-from hakmem.commands.run import appended, chosen_settings
+from hakmem.commands.run import chosen_settings, preloading, require_build
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import PICTURE, kind, open_descriptor, write_bytes, write_json, write_text
 from hakmem.errors import INTERRUPTED, UserError, warn
@@ -429,8 +429,10 @@ def explained_environment(
     program: Sequence[str], profile: str | None, settings: Sequence[str]
 ) -> dict[str, str]:
     chosen, library = chosen_settings(profile, settings, with_environment=True)
-    if not programs.examine(program).holds_hakmem:
+    found = programs.examine(program)
+    if not found.holds_hakmem:
         programs.require_servable(program)
+    require_build(found, chosen, "--profile")
     for line in overridden({PAGE_SETTING: "1"}):
         warn("explain", line)
-    return {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
+    return {**os.environ, **chosen, **preloading(found, library), PAGE_SETTING: "1"}

@@ -34,6 +34,8 @@ SPAN = 1 << 16
 # The library's file is of 64 MiB, and its JSON of 512 KiB at most.
 JSON_MOST, MAP_MOST = 2 << 20, 64 << 20
 PATIENCE_S, PAUSE_S = 2.0, 0.0005
+# What the kernel keeps of a process's name.
+NAME_MOST = 15
 MOUNT = re.compile(r"^mnt_id:\s*(\d+)$", re.MULTILINE)
 
 
@@ -119,6 +121,18 @@ def children_with_pages(pid: int) -> dict[int, str]:
 def name_of(pid: int) -> str:
     """As it can be shown: a process chooses its name itself."""
     return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
+
+
+def title_of(pid: int) -> str:
+    """The name whole, where the process was started by one that the kernel has cut short; empty of
+    a process that has ended."""
+    with suppress(OSError):
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        started_as = Path(os.fsdecode(words[0])).name
+        is_cut = len(name.encode()) == NAME_MOST and started_as.startswith(name)
+        return printable(started_as if is_cut else name).replace("/", "_")
+    return ""
 
 
 def page_file(
