@@ -17,11 +17,12 @@ from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind
 from hakmem.environment import allowed_cpus, default_cpu
-from hakmem.errors import WRONG_USE, UserError
+from hakmem.errors import WRONG_USE, UserError, warn
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind
 from hakmem.plain_text import printable
 from hakmem.running.proof import load_checked
+from hakmem.running.threads import waited_for
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
 # refused, not taken for the program.
@@ -89,6 +90,15 @@ def pid_of(text: str) -> int:
     if not is_pid(text) or int(text) == 0:
         raise UserError(f"'{text}' is no PID, which is a number such as 1234", WRONG_USE)
     return int(text)
+
+
+def process_of(text: str) -> int:
+    """The PID of a process to look at: of one of ours that waits for a program, the program's."""
+    pid = pid_of(text)
+    if program := waited_for(pid):
+        command = click.get_current_context().info_name or "hakmem"
+        warn(command, f"process {pid} is hakmem, which waits for process {program}: that is shown")
+    return program or pid
 
 
 def is_pid(text: str) -> bool:

@@ -285,7 +285,7 @@ def explain(
     input, output and exit status.
     """
     of_process = options.is_pid(target[0]) and not options.is_behind_dashes()
-    pid = options.pid_of(target[0]) if of_process else 0
+    pid = options.process_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:
         raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
     if of_process:

@@ -35,6 +35,7 @@ from hakmem.options import (
     number_option,
     option,
     pid_of,
+    process_of,
     refuse,
     set_option,
     stacked,
@@ -396,7 +397,7 @@ def profile(
         found = heap_profile.read_file(Path(target[0]))
         report.write(found, Symboliser(found), name=name)
     else:
-        of_process(report, int(target[0]), every_s, seconds, own_rate(rate))
+        of_process(report, process_of(target[0]), every_s, seconds, own_rate(rate))
 
 
 PROGRAM, PROCESS, FILE = "program", "process", "file"
@@ -595,7 +596,7 @@ def told(profiles: Sequence[HeapProfile]) -> str:
 def named_target(target: str, seconds: int, skip: re.Pattern[str] | None) -> Named:
     """A file, or a process that runs."""
     if is_pid(target) and not Path(target).exists():
-        pid = pid_of(target)
+        pid = process_of(target)
         with outside.source(pid) as source, countdown(pid) as tick:
             found = source.first(seconds, tick=tick)
         if source.cut_short:

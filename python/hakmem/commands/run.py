@@ -23,6 +23,7 @@ from hakmem.options import (
     stdin_option,
 )
 from hakmem.running import programs
+from hakmem.running.in_place import become
 from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
 from hakmem.streams import report_stream
@@ -60,9 +61,12 @@ def run(
 ) -> None:
     """Run PROGRAM under hakmem: hakmem run [OPTIONS] -- PROGRAM [ARGUMENT]...
 
-    The program has this terminal, its files, its signals, and its exit status becomes that of this
-    command (128 + n after signal n). hakmem goes behind what LD_PRELOAD already holds. When it
-    cannot serve the program, or its counter shows that it has not, one line on stderr says why.
+    The program takes the place of this command: its process, terminal, signals and exit status are
+    the program's. With --proof, --strict or --json the command stays, and ends with the program's
+    status (128 + n after signal n); commands that take a PID take this one's too.
+
+    hakmem goes behind what LD_PRELOAD already holds. When it cannot serve the program, or its
+    counter shows that it has not, one line on stderr says why.
     """
     require_apart(json_path, "--json")
     chosen, library = chosen_settings(profile, settings)
@@ -77,6 +81,14 @@ def run(
         if strict:
             raise SystemExit(REFUSED)
     look = not found.obstacle or found.holds_hakmem
+    if not (proof or strict or json_path is not None):
+        become(
+            program,
+            environment,
+            served_by if look else None,
+            lambda ended: report(ended, found, proof, chosen),
+            stdin,
+        )
     if proof:
         report_stream()
     ended = run_watched(program, environment, served_by, look, stdin)

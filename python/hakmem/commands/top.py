@@ -20,7 +20,7 @@ from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
-from hakmem.options import WholeRange, json_option, number_option, option, pid_of, refuse
+from hakmem.options import WholeRange, json_option, number_option, option, process_of, refuse
 from hakmem.output.tables import ABSENT, make_console, plain_table
 from hakmem.plain_text import some
 from hakmem.processes import live_figures
@@ -210,7 +210,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
     help=f"Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped. {NEEDED}",
 )  # fmt: skip
 @option("--address", "Of --serve.", "127.0.0.1")
-@click.argument("pid", required=False, type=pid_of)
+@click.argument("pid", required=False, type=process_of)
 def top(
     once: bool,
     heaps: bool,
