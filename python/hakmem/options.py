@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import secrets
 import shlex
@@ -111,10 +112,17 @@ class TargetCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
-        rest = super().parse_args(ctx, args)
-        target = ctx.params.get("target") or ()
-        ctx.meta[BEHIND_DASHES] = given[-len(target) - 1 : -len(target)] == ["--"]
-        return rest
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        target = found.get("target") or ()
+        dashed = given[-len(target) - 1 : -len(target)] == ["--"]
+        ctx.meta[BEHIND_DASHES] = dashed
+        # Behind what is no program an option is ours.
+        ctx.allow_interspersed_args = bool(target) and not dashed and self.takes_more(target[0])
+        return super().parse_args(ctx, args)
+
+    def takes_more(self, target: str) -> bool:
+        """Whether the target is none that has options of its own."""
+        return is_pid(target)
 
 
 BEHIND_DASHES = "hakmem.behind_dashes"
@@ -160,6 +168,27 @@ def stacked(*options: Decorator) -> Decorator:
         return function
 
     return decorate
+
+
+def complete_pids(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """The processes of this user; files and programs as the shell has them."""
+    found = []
+    for entry in Path("/proc").iterdir() if begun.isdecimal() or not begun else ():
+        try:
+            if entry.name.startswith(begun or tuple("123456789")) and is_own_process(entry):
+                name = printable((entry / "comm").read_text(errors="replace").rstrip("\n"))
+                found.append(CompletionItem(entry.name, help=name))
+        except OSError:
+            continue
+    return [*sorted(found, key=lambda item: int(item.value)), CompletionItem(begun, type="file")]
+
+
+def is_own_process(entry: Path) -> bool:
+    """Kernel threads have no command line."""
+    mine = entry.name.isdecimal() and entry.stat().st_uid == os.geteuid()
+    return mine and int(entry.name) != os.getpid() and bool((entry / "cmdline").read_bytes())
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:

@@ -705,8 +705,8 @@ def test_output_is_a_prefix_or_a_folder(written, tmp_path):
         (("--rate", "1Q", "1"), 2, "--rate: '1Q' is no size such as 64K"),
         (("--seconds", "1", "true"), 2, "a PROGRAM is sampled to its end: --seconds cannot"),
         (("--every", "1", "FILE"), 2, "a FILE is one profile: --every cannot be given"),
-        (("FILE", "--leaks"), 2, "options go before the FILE: --leaks"),
-        (("1", "--leaks"), 2, "options go before the PID: --leaks"),
+        (("FILE", "other"), 2, "one FILE, and no more: other"),
+        (("1", "other"), 2, "one PID, and no more: other"),
         ((), 2, "Missing argument"),
         (("--sort", "age", "FILE"), 2, "'age' is not one of"),
         (("diff", "FILE"), 2, "Missing argument 'B'"),
@@ -958,7 +958,10 @@ def test_two_readers_wait_for_each_other():
 def test_a_process_without_a_profile_says_how_to_get_one():
     found = run(str(os.getpid()))
     assert found.exit_code == 1
-    assert "keeps no heap profile: start it with HAKMEM_HEAP_PROFILE=1" in found.output
+    assert (
+        "keeps no heap profile (there is no hakmem in it): start it with HAKMEM_HEAP_PROFILE=1"
+        in found.output
+    )
     assert len(found.output.strip().splitlines()) == 1
 
 

@@ -265,7 +265,14 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     text="Write the tables there; PROGRAM's: else to stderr.",
     kind=EXPLANATION,
 )
-@click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)
+@click.argument(
+    "target",
+    nargs=-1,
+    required=True,
+    metavar="PID|PROGRAM",
+    type=click.UNPROCESSED,
+    shell_complete=options.complete_pids,
+)
 def explain(
     after_s: float,
     every_s: float | None,
@@ -287,7 +294,7 @@ def explain(
     of_process = options.is_pid(target[0]) and not options.is_behind_dashes()
     pid = options.process_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:
-        raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
+        raise UserError(f"one PID, and no more: {' '.join(target[1:])}", 2)
     if of_process:
         options.refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
     else:

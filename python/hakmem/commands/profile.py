@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from hakmem.allocators.settings import check_library, is_hakmem, overridden, own_settings
@@ -29,6 +30,7 @@ from hakmem.options import (
     PROGRAM_LAST,
     Decorator,
     TargetCommand,
+    complete_pids,
     is_behind_dashes,
     is_given,
     is_pid,
@@ -245,8 +247,8 @@ def skip_option() -> Decorator:
 @output_options(OF_CHANGES, "html")
 @skip_option()
 @seconds_option()
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", shell_complete=complete_pids)
+@click.argument("after", metavar="B", shell_complete=complete_pids)
 def diff(
     output: Path | None,
     formats: str,
@@ -294,10 +296,21 @@ def require_places(wanted: Wanted, name: str = "") -> None:
 class WithDiff(TargetCommand):
     """`diff` as first word is a command of its own; a program of that name goes behind --."""
 
+    def takes_more(self, target: str) -> bool:
+        return is_pid(target) or names_profile(target)
+
     def make_context(self, info_name, args, parent=None, **extra):
         if args[:1] == ["diff"]:
             return diff.make_context("profile diff", args[1:], parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
+
+
+def complete_targets(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    is_diff = "diff".startswith(begun) and not context.params.get("target")
+    words = [CompletionItem("diff", help="growth between two profiles")] if is_diff else []
+    return [*words, *complete_pids(context, parameter, begun)]
 
 
 @click.command(cls=WithDiff, context_settings=PROGRAM_LAST)
@@ -332,7 +345,12 @@ class WithDiff(TargetCommand):
 @set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)
 @click.argument(
-    "target", nargs=-1, required=True, metavar="PROGRAM|PID|FILE", type=click.UNPROCESSED
+    "target",
+    nargs=-1,
+    required=True,
+    metavar="PROGRAM|PID|FILE",
+    type=click.UNPROCESSED,
+    shell_complete=complete_targets,
 )
 def profile(
     rate: str | None,
@@ -358,7 +376,7 @@ def profile(
 
     A process that keeps no profile is sampled for --seconds, or while --every goes on.
 
-    Options go before the target. What stands behind -- is a PROGRAM, a number or diff too. PROGRAM
+    Options go before a PROGRAM. What stands behind -- is one, a number or diff too. PROGRAM
     keeps its input, output and exit status; the table of a
     PROGRAM goes to stderr. Reports: html (flame graph, tables, live memory over time), pprof
     (.pb.gz, for pprof, Pyroscope, Parca and Speedscope), folded (for flamegraph.pl), dhat (for
@@ -414,7 +432,7 @@ def kind_of(target: Sequence[str]) -> str:
         kind = FILE if names_profile(first) else PROGRAM
     if kind != PROGRAM and len(target) > 1:
         what = "PID" if kind == PROCESS else "FILE"
-        raise UserError(f"options go before the {what}: {' '.join(target[1:])}", 2)
+        raise UserError(f"one {what}, and no more: {' '.join(target[1:])}", 2)
     return kind
 
 

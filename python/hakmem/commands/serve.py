@@ -12,7 +12,7 @@ import click
 
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
-from hakmem.options import number_option, process_of
+from hakmem.options import complete_pids, number_option, process_of
 from hakmem.running import interruption
 from hakmem.streams import is_lost
 
@@ -24,7 +24,7 @@ PORT = 6060
 
 @click.command()
 @number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
-@click.argument("pid", type=process_of)
+@click.argument("pid", type=process_of, shell_complete=complete_pids)
 def serve(port: int, pid: int) -> None:
     """Serve the heap profiles of PID, over HTTP.
 

@@ -40,6 +40,7 @@ LOAD_PART, NOTE_PART = 1, 4
 BEAT_S, ANSWERS_PART, WAKE_EACH_S, PAUSE_S, REST_S = 0.5, 50, 0.05, 0.005, 1.0
 # Between two looks while it is sampled: an answer is kept in case that the process ends.
 LOOK_EACH_S = 0.25
+ABSENT = "there is no hakmem in it"
 STOPPED = "it is stopped (kill -CONT lets it go on)"
 Tick = Callable[[float], None]
 
@@ -95,7 +96,7 @@ class Switched(Source):
             with plain_errors(pid):
                 self.words = find_words(self.memory, mappings_of(pid))
             if self.words is None:
-                raise UserError(f"{why} (there is no hakmem in it, or an older one)")
+                raise UserError(why if ABSENT in why else f"{why} (or an older one is in it)")
             self.begin(rate)
         except BaseException:
             os.close(self.memory)
