@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from hakmem.allocators import peers
+from hakmem.allocators import cache, peers
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind
@@ -233,7 +233,10 @@ def number_option(
     return option(names, text, default, kind, metavar=metavar)
 
 
-SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out."
+SET_OWN = (
+    "Set an option of hakmem for PROGRAM; HAKMEM_ may be left out. hakmem run --set VERBOSE=1 -- "
+    "true lists them."
+)
 
 
 def set_option(text: str = SET_OWN) -> Decorator:
@@ -344,7 +347,7 @@ def usual_names(notes: list[str], usual: Sequence[str] = peers.USUAL_NAMES) -> s
                 break
             missing.append(found)
     if unbuilt := [a.name for a in missing if "not built" in a.problem]:
-        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build)")
+        notes.append(f"not compared: {', '.join(unbuilt)}: {cache.not_built()}")
     notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
     return ",".join(taken)
 

@@ -102,7 +102,10 @@ def bar(account: Account, width: int) -> Group:
 def part_table(account: Account) -> Table:
     unit = unit_of(account)
     table = plain_table("")
-    table.caption = f"{ESTIMATED} estimated: docs/explain.md says how"
+    table.caption = (
+        f"{ESTIMATED} estimated, within some 5 %: slabs of one size class count as equally "
+        "resident, and sizes that were asked for are a sample's"
+    )
     table.add_column("")
     table.add_column("what")
     table.add_column("", no_wrap=True)

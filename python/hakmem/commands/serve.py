@@ -37,8 +37,10 @@ def serve(port: int, pid: int) -> None:
 
     \b
     hakmem serve $(pidof server) &
-    go tool pprof http://127.0.0.1:6060/debug/pprof/heap
+    pprof -http=: http://127.0.0.1:6060/debug/pprof/heap
     curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
+
+    pprof: go install github.com/google/pprof@latest
 
     If PID keeps no profile itself, it is sampled while this command runs.
 

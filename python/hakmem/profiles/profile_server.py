@@ -48,7 +48,7 @@ INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</
 <li><a href="/debug/pprof/allocs">/debug/pprof/allocs</a>: what was allocated;
 <a href="/debug/pprof/allocs?seconds=10">?seconds=10</a>: in 10 seconds</li>
 <li><a href="/metrics">/metrics</a>: figures for Prometheus</li></ul>
-<p>go tool pprof http://{host}/debug/pprof/heap</p></html>
+<p>pprof -http=: http://{host}/debug/pprof/heap</p></html>
 """
 
 
