@@ -269,13 +269,13 @@ int hakmem_profile_write(int what, hakmem_profile_format format,
 void hakmem_set_pressure_callback(void (*callback)(size_t resident, size_t target, void *context),
                                   void *context) HAKMEM_NOEXCEPT;
 
-/* Walks all slabs, runs, lists and bitmaps; prints each fault to stderr and returns their number. Exact while no other
- * thread allocates or frees; runs are read without a lock, and one that is being freed meanwhile can be reported.
+/* Walks all slabs, extents, lists and bitmaps; prints each fault to stderr and returns their number. Exact while no other
+ * thread allocates or frees; extents are read without a lock, and one that is being freed meanwhile can be reported.
  * Takes the allocator's locks: not for signal handlers. For debuggers, hak_heap_check() is the same under an internal
  * name. */
 size_t hakmem_heap_check(void) HAKMEM_NOEXCEPT;
 
-/* Spans and runs handed out so far; not zero once the allocator has served a request. */
+/* Spans and large blocks handed out so far; not zero once the allocator has served a request. */
 uint64_t hakmem_served(void) HAKMEM_NOEXCEPT;
 
 /* "0.1.0" */

@@ -271,7 +271,11 @@ def test_port_in_use_is_one_line(fake):
     ("arguments", "status", "told"),
     [
         (("4194304",), 1, "there is no process 4194304"),
-        ((str(os.getpid()),), 1, "keeps no heap profile: start it with HAKMEM_HEAP_PROFILE=1"),
+        (
+            (str(os.getpid()),),
+            1,
+            "keeps no heap profile (there is no hakmem in it): start it with HAKMEM_HEAP_PROFILE=1",
+        ),
         (("server",), 2, "'server' is no PID, which is a number such as 1234"),
         (("--port", "70000", "1"), 2, "70000 is not in the range"),
     ],

@@ -362,7 +362,11 @@ def test_view_fills_a_terminal_and_gives_it_back(fake):
         (("--prometheus", "/nowhere/a.prom"), 2, "there is no folder /nowhere"),
         (("no-number",), 2, "no-number"),
         (("--once", "999999999"), 1, "there is no process 999999999"),
-        (("--once", str(os.getpid())), 1, "has no page: start it with HAKMEM_STATS_PAGE=1"),
+        (
+            ("--once", str(os.getpid())),
+            1,
+            "has no page (there is no hakmem in it): start it with HAKMEM_STATS_PAGE=1",
+        ),
         (("--serve", "9999", "--address", "192.0.2.1"), 1, "192.0.2.1:9999"),
     ],
 )

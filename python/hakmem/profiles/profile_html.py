@@ -74,7 +74,7 @@ SECTIONS = (
      ("pinned", "live", "objects", "mean age")),
     ("peak", "At the peak", "As it was when live memory was highest.",
      ("peak", "objects at the peak", "live")),
-    ("total", "Allocated since the start",
+    ("total", "Allocated since sampling started",
      "All blocks, freed or not: where the work of allocation is.",
      ("total", "objects in all", "half freed within", "live")),
 )  # fmt: skip
@@ -94,9 +94,9 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
         ("live bytes", True, MEASURES["live"]),
         ("pinned bytes", True, MEASURES["pinned"]),
         ("bytes at the peak", True, MEASURES["peak"]),
-        ("bytes allocated since the start", True, MEASURES["total"]),
+        ("bytes allocated since sampling started", True, MEASURES["total"]),
         ("live objects", False, lambda f: f.live.count),
-        ("objects allocated since the start", False, lambda f: f.total.count),
+        ("objects allocated since sampling started", False, lambda f: f.total.count),
     ]
     chosen = next(i for i, (_, _, of) in enumerate(measures) if of is MEASURES[order])
     stacks = [(s.frames, [of(s.figures) for _, _, of in measures]) for s in named.sites]
@@ -187,7 +187,7 @@ def totals(profile: HeapProfile) -> str:
         f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"
         f"<br>95 %: {between(low, high)}</div>"
         f"<div><b>{size(profile.peak_bytes)}</b>at the peak, "
-        f"{duration(profile.peak_ms)} after the start</div>"
+        f"{duration(profile.peak_ms)} after sampling started</div>"
         f"<div><b>{size(profile.total.bytes)}</b>allocated in {profile.total.count:,} objects"
         "</div></div>"
     )
@@ -312,7 +312,7 @@ def draw(profile: HeapProfile, narrow: bool) -> bytes:
                       textcoords="offset points", color=BAD_COLOUR)  # fmt: skip
         axes.set_xlim(left=0, right=max(last / factor, 1e-3) * 1.08)
         axes.set_ylim(bottom=0, top=max([*sizes, peak[1], 1e-6]) * 1.25)
-        axes.set_xlabel(f"{unit} since the start")
+        axes.set_xlabel(f"{unit} since sampling started")
         axes.set_ylabel("live, MB")
         axes.xaxis.set_major_locator(MaxNLocator(5 if narrow else 10))
         grid(axes, "y", "top", "right")
