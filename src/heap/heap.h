@@ -208,7 +208,7 @@ unsigned hak_heap_large_class(size_t bytes);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
-void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
+void hak_heap_fold(hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
