@@ -356,6 +356,7 @@ int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->
 
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
+  hak_heap_forget_lost();
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     hak_thread_heaps *th = hak_thread_heaps_of(t);
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
