@@ -201,6 +201,6 @@ void hak_heap_free_mapping(uint32_t owner, void *p) {
   hak_sampled_note_free(p);
   hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
-  hak_heap_give_mapping(h, p, bytes, &d);
+  hak_heap_give_mapping(h, p, &d);
   hak_slow_exit(&d);
 }

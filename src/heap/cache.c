@@ -62,14 +62,19 @@ static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->frees, 0);
 }
 
+/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which is in a slow path, or a thief that has the cache. Under the heap's
+ * lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
   HAK_ASSERT(hak_heap_cache_has_heap(k));
+  if ((k->requests | k->frees) == 0) return;
+  hak_lock_take(&h->lock);
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
+  hak_lock_drop(&h->lock);
 }
 
 /* --- a cache's life; the owner, or a thief --- */
@@ -133,9 +138,12 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   return k;
 }
 
-void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
-  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
+void hak_heap_fold(hak_tcache *t, const hak_heap *h) {
+  if (t == NULL || hak_heap_cache_of(t, h) == NULL) return;
+  hak_tcache_enter(t); /* a thief folds, too; what it does before it lets go is seen here */
+  hak_heap_cache *k = hak_heap_cache_of(t, h);
   if (k != NULL) fold(k);
+  hak_tcache_leave(t);
 }
 
 /* --- calls --- */
@@ -187,7 +195,10 @@ hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_d
   return r;
 }
 
-unsigned hak_heap_large_class(size_t bytes) { return bytes > HAK_SMALL_MAX ? HAK_CLASS_COUNT : hak_class_for(hak_align_up(bytes, HAK_SPAN_SIZE)); }
+/* A request of no bytes takes a span, too: the class of 0 bytes is one of slabs, whose blocks are aligned to 16. */
+unsigned hak_heap_large_class(size_t bytes) {
+  return bytes > HAK_SMALL_MAX ? HAK_CLASS_COUNT : hak_class_for(hak_align_up(hak_max_size(bytes, 1), HAK_SPAN_SIZE));
+}
 
 static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_heap_cache *k = cache_for(t, h, c, d);
@@ -345,6 +356,7 @@ int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->
 
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
+  hak_heap_forget_lost();
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     hak_thread_heaps *th = hak_thread_heaps_of(t);
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;

@@ -14,6 +14,7 @@
 #define HAK_HEAP_HEAP_H
 
 #include "hakmem/heap.h"
+#include "large/huge.h"
 #include "tcache/tcache.h"
 
 #define HAK_HEAP_NAME 64 /* with the zero */
@@ -65,7 +66,8 @@ struct hakmem_heap {
   uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (blocks.c) */
-  size_t mapped;     /* relaxed: bytes in mappings of their own */
+  size_t mapped;     /* relaxed: bytes in mappings of their own that are charged */
+  hak_huge_set mappings; /* the lock of huge blocks */
   hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
@@ -115,6 +117,8 @@ size_t hak_heap_count(void);
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
+/* Whom that would return now. */
+hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
 /* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
 void hak_heap_charge_back(hak_heap *heap, size_t bytes);
@@ -186,7 +190,9 @@ hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size
 /* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move);
 /* A mapping that is the heap's. */
-void hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
+void hak_heap_give_mapping(hak_heap *heap, void *p, hak_deferred *deferred);
+/* In the child of a fork, while all locks are held: what other threads were resizing is charged no more. */
+void hak_heap_forget_lost(void);
 /* Gives all memory back, blocks or not. */
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Whether a deleted heap has had its last block put back since the last call. */
@@ -208,7 +214,7 @@ unsigned hak_heap_large_class(size_t bytes);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
-void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
+void hak_heap_fold(hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */

@@ -118,6 +118,7 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
     if (o->name != NULL) strcpy(h->name, o->name);
     hak_lock_take(&hak_heaps_lock);
     bool has_index = take_index(&h->index);
+    h->mappings.owner = hak_heap_owner(h);
     if (has_index) link_locked(h, o->parent);
     hak_lock_drop(&hak_heaps_lock);
     if (has_index) return h;
@@ -191,7 +192,7 @@ void hak_heap_end_life(hak_heap *h, bool stays) {
 }
 
 HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
-  HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mapped == 0);
+  HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mappings.root == NULL);
   hak_lock_take(&hak_heaps_lock);
   h->out = h->live = h->peak = 0;
   h->requests = h->frees = h->refused = 0;
@@ -322,6 +323,14 @@ static bool charge_one(hak_heap *h, size_t bytes) {
 
 static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes) {
   for (hak_heap *h = heap; h != end; h = h->parent) hak_sub_relaxed(&h->out, bytes);
+}
+
+hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
+  for (hak_heap *h = heap; h != NULL; h = h->parent) {
+    size_t out = hak_load_relaxed(&h->out), most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
+    if (out > most || bytes > most - out) return h;
+  }
+  return NULL;
 }
 
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
