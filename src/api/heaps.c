@@ -49,12 +49,9 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
   hak_lock_drop(&hak_heaps_lock);
   if (!due) return;
-  hak_heap_flush(h, d); /* nothing goes into caches from here on */
-  hak_heap_flush_others(h, d);
+  hak_heap_drain(h, d);
   callback(h, hak_load_relaxed(&h->out), context);
 }
-
-#define TRIES 4 /* at the caches of threads that are in a slow path */
 
 /* How far above h it is, as a bit; those too far have the last. */
 static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
@@ -63,20 +60,22 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
   return bit;
 }
 
-/* What the caches hold of the refuser's does not count. */
+/* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
+static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferred *d) {
+  for (bool final = false; r.p == NULL && r.refuser != NULL && !final;) {
+    hak_heap *refuser = r.refuser;
+    bool was_drained = hak_heap_is_drained(refuser);
+    if (!was_drained) hak_heap_drain(refuser, d);
+    r = attempt(q, d);
+    /* Its caches may be those of a thread that has no processor. */
+    final = r.refuser == refuser && (was_drained ? hak_heap_is_drained(refuser) : !hak_heap_is_drained(refuser));
+  }
+  return r;
+}
+
 static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d) {
   uint64_t called = 0;
-  while (r.p == NULL && r.refuser != NULL) {
-    hak_heap *refuser = r.refuser;
-    hak_heap_flush(refuser, d);
-    r = attempt(q, d);
-    for (unsigned tries = 0; r.p == NULL && r.refuser != NULL && tries < TRIES; tries++) {
-      if (tries > 0) hak_os_sleep_ms(1);
-      bool missed = hak_heap_flush_others(r.refuser, d);
-      r = attempt(q, d);
-      if (!missed) break;
-    }
-    if (r.p != NULL || r.refuser == NULL) return r;
+  while ((r = without_caches(r, q, d)).p == NULL && r.refuser != NULL) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
     call_back(r.refuser, (called & bit) != 0, d);
@@ -134,10 +133,18 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
   return alloc_slowly(h, size, align, counts, zeroed);
 }
 
+static HAK_NOINLINE hak_due count_end(size_t size) {
+  hak_due due = hak_tls.in_heap ? hak_count_end_aside(hak_heap_countdown(), size) : hak_count_end(size);
+  hak_deferred d = {0};
+  /* The short ways take no other slow path. */
+  if (!hak_tls.in_heap && !due.profile && !due.forbidden && hak_started()) hak_slow_exit(&d);
+  return due;
+}
+
 /* A request counts in the main way, or in the default's. */
 static hak_due count(size_t size) {
-  if (HAK_UNLIKELY(hak_tls.in_heap)) return hak_count_end_aside(hak_heap_countdown(), size);
-  return HAK_UNLIKELY(!hak_count_request(size)) ? hak_count_end(size) : (hak_due){0};
+  if (HAK_UNLIKELY(hak_tls.in_heap)) return count_end(size);
+  return HAK_UNLIKELY(!hak_count_request(size)) ? count_end(size) : (hak_due){0};
 }
 
 void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
@@ -192,6 +199,15 @@ void hak_heap_free_block(hak_region *region, void *p) {
     hak_heap_give_one(h, s, p, c, &d);
   }
   hak_slow_exit(&d);
+}
+
+bool hak_heap_free_ready(void *p) {
+  hak_deferred d = {0};
+  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_are_ending())) hak_slow_exit(&d);
+  return true;
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {

@@ -149,7 +149,9 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
 
 static bool some_ended; /* stored with release after the last block has gone from `out`: who takes it sees that */
 
-bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
+bool hak_heap_some_are_ending(void) { return hak_load_relaxed(&some_ended); }
+
+bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_heap_some_are_ending()) && hak_exchange_acquire(&some_ended, false); }
 
 /* After blocks were put back, under the lock under which they were. */
 static void note_end(const hak_heap *h) {
@@ -191,9 +193,34 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_
   return p;
 }
 
+/* One block, which nothing caches: of a bin, no new slab. */
+static void *take_slab_block(hak_heap *h, unsigned c) {
+  hak_heap_bin *b = bin_of(h, c);
+  void *p = NULL;
+  if (b == NULL) return NULL;
+  hak_lock_take(&b->lock);
+  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(&b->slabs, c, &p, 1) == 0) {
+    hak_heap_charge_back(h, hak_class_size(c));
+    p = NULL;
+  }
+  hak_lock_drop(&b->lock);
+  if (p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
+  return p;
+}
+
 void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
   hak_heap *refuser;
-  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, &refuser);
+  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, size, HAK_GRANULE, &refuser);
+  return hak_heap_may_cache(h) ? NULL : take_slab_block(h, c);
+}
+
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
+  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_may_cache(h)) return false;
+  hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
+  hak_heap_put(h, c, &p, 1, d);
+  return true;
 }
 
 hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {

@@ -9,7 +9,7 @@
  * taken. The program's part of it is `live`, and in each cache a difference.
  *
  * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache against thieves
- * (hak_tcache_enter) before it takes the first. */
+ * (hak_heap_enter) before it takes the first. */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
@@ -60,6 +60,9 @@ struct hakmem_heap {
   unsigned percent;
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
+  struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  uint32_t near_limit; /* hak_heap_near: whether its caches are empty, and stay so */
+  uint64_t near_since_ms; /* relaxed */
   hak_lock lock; /* from here on; and of its pieces */
   hak_piece *pieces, *current;
   uint32_t piece_count;
@@ -72,6 +75,10 @@ struct hakmem_heap {
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
+
+/* A request was refused: nothing goes into caches of the heap, and of those below it, until the sum has fallen. While DRAINED they are empty: what is refused
+ * now is refused for good. */
+enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
 HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
@@ -170,8 +177,10 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short way of a class that has no slabs yet: from pieces; NULL: take the long one. */
+/* The short ways: of a class that has no slabs yet, from pieces, and of one whose blocks may not be cached, from slabs; NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
+/* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
@@ -197,6 +206,7 @@ void hak_heap_forget_lost(void);
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Whether a deleted heap has had its last block put back since the last call. */
 bool hak_heap_some_ended(void);
+bool hak_heap_some_are_ending(void); /* the same, and stays so */
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -214,13 +224,21 @@ unsigned hak_heap_large_class(size_t bytes);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
-void hak_heap_fold(hak_tcache *cache, const hak_heap *heap);
+void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
-/* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
+/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
+ * as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+/* Whether the heap's blocks may go into caches: not while it, or one above it, is near its limit. */
+bool hak_heap_may_cache(const hak_heap *heap);
+/* The heap has refused a request: its caches are emptied, and stay so until the sum has fallen. */
+void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);
+/* The same of other threads' caches. */
+void hak_heap_decay_others(hak_deferred *deferred);
 /* The thread ends: flushes, and gives the caches' memory back. */
 void hak_heap_end_thread(hak_deferred *deferred);
 /* What caches know of a heap's counts; racy but while they rest. */
@@ -263,6 +281,8 @@ void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */
 void hak_heap_fork_child(void);
+/* In the child of a fork that took no lock: a thief of the parent is not there. */
+void hak_heap_fork_child_alone(void);
 bool hak_heap_all_locks(bool (*is)(hak_lock *lock));
 
 #endif
