@@ -176,9 +176,10 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
 
 /* --- pieces --- */
 
-/* What of a class goes into pieces. Aligned classes too: the alignment is kept there by leaving bytes out. */
-static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_heap **refuser) {
-  size_t bytes = hak_align_up(hak_max_size(size, 1), HAK_GRANULE);
+/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes too: the alignment is kept there by
+ * leaving bytes out. */
+static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
+  size_t bytes = hak_class_size(c);
   hak_lock_take(&h->lock);
   *refuser = hak_heap_charge(h, bytes);
   void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
@@ -191,15 +192,15 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_
   return p;
 }
 
-void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
+void *hak_heap_take_ready(hak_heap *h, unsigned c) {
   hak_heap *refuser;
-  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, &refuser);
+  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, HAK_GRANULE, &refuser);
 }
 
-hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
+hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
   hak_heap_try t = {0};
   if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
-    t.p = take_piece(h, c, size, align, &t.refuser);
+    t.p = take_piece(h, c, align, &t.refuser);
     return t;
   }
   if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
@@ -210,7 +211,7 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
 /* --- large blocks --- */
 
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
-  size_t bytes = hak_align_up(size, hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_charge(h, bytes)};
   if (t.refuser != NULL) return t;
   t.p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
@@ -321,8 +322,9 @@ void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) 
 
 hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
   hak_heap_try t = {0};
-  size_t before = hak_huge_size(p), bytes = hak_align_up(size, hak_os_page_size());
-  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  size_t before = hak_huge_size(p), bytes = hak_huge_bytes(size);
+  if (before == 0) return t;
   if (bytes > before) t.refuser = hak_heap_charge(h, bytes - before);
   if (t.refuser != NULL) return t;
   t.p = hak_huge_resize(p, bytes, may_move);

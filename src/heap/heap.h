@@ -47,6 +47,7 @@ struct hakmem_heap {
   uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
+  bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
   size_t limit;     /* relaxed; SIZE_MAX: none */
   size_t out;       /* relaxed, with those below it */
   size_t live, peak; /* relaxed: without what caches know */
@@ -164,10 +165,10 @@ typedef struct hak_heap_try {
 /* Where a block of the size and alignment comes from: a class, or HAK_CLASS_COUNT: none, it is large. */
 unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
-hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
+hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
 /* The short way of a class that has no slabs yet: from pieces; NULL: take the long one. */
-void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
+void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);

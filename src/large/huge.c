@@ -135,7 +135,7 @@ void *hak_huge_adopt(void *p, size_t bytes) {
 void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   hak_kept_make_room(bytes);
   bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes, zeros);
   void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
@@ -257,7 +257,7 @@ static void *remap(void *p, size_t old_bytes, size_t bytes, bool may_move) {
 
 void *hak_huge_resize(void *p, size_t size, bool may_move) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   uint32_t owner = 0;
   hak_lock_take(&hak_huge_lock);
   size_t old_bytes = remove_locked(p, &owner);
