@@ -45,7 +45,7 @@ HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  if (p != NULL && !zeroed) memset(p, 0, hak_totals_whole(p, bytes));
   return hak_or_no_memory(p);
 }
 

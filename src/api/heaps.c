@@ -37,7 +37,7 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   }
   hak_heap_fold(q->t, q->h);
   if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
-  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->size, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
+  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
 /* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
@@ -128,7 +128,7 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
     void *p = hak_heap_pop(h, c);
     if (HAK_LIKELY(p != NULL)) return p;
     hak_heap_fold(hak_tls.cache, h);
-    if ((p = hak_heap_take_ready(h, c, size)) != NULL) return p;
+    if ((p = hak_heap_take_ready(h, c)) != NULL) return p;
   }
   return alloc_slowly(h, size, align, counts, zeroed);
 }

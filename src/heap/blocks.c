@@ -178,9 +178,10 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
 
 /* --- pieces --- */
 
-/* What of a class goes into pieces. Aligned classes too: the alignment is kept there by leaving bytes out. */
-static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_heap **refuser) {
-  size_t bytes = hak_align_up(hak_max_size(size, 1), HAK_GRANULE);
+/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes too: the alignment is kept there by
+ * leaving bytes out. */
+static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
+  size_t bytes = hak_class_size(c);
   hak_lock_take(&h->lock);
   *refuser = hak_heap_charge(h, bytes);
   void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
@@ -208,9 +209,9 @@ static void *take_slab_block(hak_heap *h, unsigned c) {
   return p;
 }
 
-void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
+void *hak_heap_take_ready(hak_heap *h, unsigned c) {
   hak_heap *refuser;
-  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, size, HAK_GRANULE, &refuser);
+  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, HAK_GRANULE, &refuser);
   return hak_heap_may_cache(h) ? NULL : take_slab_block(h, c);
 }
 
@@ -223,10 +224,10 @@ bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
   return true;
 }
 
-hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
+hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
   hak_heap_try t = {0};
   if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
-    t.p = take_piece(h, c, size, align, &t.refuser);
+    t.p = take_piece(h, c, align, &t.refuser);
     return t;
   }
   if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
@@ -239,7 +240,7 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
 /* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
  * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
-  size_t bytes = hak_align_up(size, hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
   if (t.refuser != NULL) return t;
   void *p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
@@ -383,8 +384,9 @@ static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak
 /* While the mapping changes, the block is in no index, and its bytes are what is charged for it: a fork's child, where nobody goes on with it, forgets both. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
   hak_heap_try t = {0};
-  size_t before = hak_huge_size(p), bytes = hak_align_up(size, hak_os_page_size());
-  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  size_t before = hak_huge_size(p), bytes = hak_huge_bytes(size);
+  if (before == 0) return t;
   hak_huge_node *n = lift_mapping(h, p, bytes, &t.refuser);
   if (n == NULL) return t;
   size_t charged = n->bytes;

@@ -48,6 +48,7 @@ struct hakmem_heap {
   uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
+  bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
   size_t limit;     /* relaxed; SIZE_MAX: none */
   size_t out;       /* relaxed, with those below it */
   size_t live, peak; /* relaxed: without what caches know */
@@ -175,10 +176,10 @@ typedef struct hak_heap_try {
 /* Where a block of the size and alignment comes from: a class, or HAK_CLASS_COUNT: none, it is large. */
 unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
-hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
+hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
 /* The short ways: of a class that has no slabs yet, from pieces, and of one whose blocks may not be cached, from slabs; NULL: take the long one. */
-void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
+void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */

@@ -68,7 +68,7 @@ void *hak_huge_adopt(void *p, size_t bytes, hak_huge_pages pages) {
 void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   hak_kept_make_room(bytes);
   hak_dense_grant dense = HAK_HARD(GUARDS) ? (hak_dense_grant){0} : hak_dense_grants(bytes, zeros);
   void *p = map(bytes, dense.bytes != 0 ? hak_max_size(align, HAK_HUGE_PAGE) : align);
@@ -273,7 +273,7 @@ void *hak_huge_resize(void *p, size_t size, bool may_move) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   hak_huge_node *n = hak_huge_lift(p);
   if (n == NULL) return NULL;
-  size_t old_bytes = n->bytes, bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  size_t old_bytes = n->bytes, bytes = hak_huge_bytes(size);
   void *moved = hak_huge_remap(p, old_bytes, bytes, may_move, &n->pages);
   hak_huge_land(n, moved == NULL ? p : moved, moved == NULL ? old_bytes : bytes);
   return moved;

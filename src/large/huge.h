@@ -9,9 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "large/extent.h"
 #include "large/huge_index.h"
 #include "large/mapping.h"
 #include "misuse/misuse.h"
+
+/* Bytes of the mapping for such a request: whole pages; whole spans where an extent could have served it, so that a block has what hakmem_good_size
+ * says whichever of the two it is. Hardened build: whole pages, for its usable size is the request. */
+HAK_INLINE size_t hak_huge_bytes(size_t size) {
+  bool as_extent = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX;
+  return hak_align_up(hak_max_size(size, 1), as_extent ? HAK_SPAN_SIZE : hak_os_page_size());
+}
 
 /* A new mapping, zeroed. align: power of two; zeros: they were asked for. NULL: out of memory. */
 void *hak_huge_alloc(size_t size, size_t align, bool zeros);
