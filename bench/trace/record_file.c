@@ -117,7 +117,8 @@ uint8_t *record_file_map(const char *path, uint64_t index) {
         record_complain("recording stops here, the file has reached its limit", path);
         return NULL;
     }
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    /* The file was made by record_file_create; a link that stands in its place by now is not it. */
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     /* Blocks are reserved first: a full disk is an error here, and would be a SIGBUS later. */
     bool room = fd >= 0 && fallocate(fd, 0, offset, TRACE_CHUNK_BYTES) == 0;
     if (fd >= 0 && !room && errno == EOPNOTSUPP)

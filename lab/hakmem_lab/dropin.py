@@ -18,8 +18,10 @@ from fnmatch import fnmatchcase
 from itertools import zip_longest
 from pathlib import Path
 
+from hakmem import files
 from hakmem.allocators import cache
 from hakmem.allocators.peers import DEBIAN_LIBRARIES, build_folder, repository_root
+from hakmem.documents import write_text
 from hakmem.errors import REFUSED, UserError
 from hakmem.plain_text import last_lines, with_last_words
 
@@ -70,8 +72,10 @@ class Shop:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Refuses while another process works in the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a") as file:
+        files.make_folder(self.folder)
+        if problem := files.why_not_ours(self.folder):
+            raise UserError(problem, REFUSED)
+        with files.open_to_append(self.folder / "lock") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -82,7 +86,7 @@ class Shop:
         """An empty folder."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        files.make_folder(folder)
         return folder
 
     def source(self, package: str) -> Path:
@@ -92,16 +96,16 @@ class Shop:
             if not SOURCES.is_file():
                 raise UserError(f"{SOURCES} is missing: it names the packages' sources", REFUSED)
             lists = self.folder / "lists"
-            (lists / "partial").mkdir(parents=True, exist_ok=True)
+            files.make_folder(lists / "partial")
             named = self.folder / "deb-src.sources"
-            named.write_text(re.sub(r"(?m)^Types: .*", "Types: deb-src", SOURCES.read_text()))
+            write_text(named, re.sub(r"(?m)^Types: .*", "Types: deb-src", SOURCES.read_text()))
             places = ("SourceParts=-", f"SourceList={named}")
             apt = ["apt-get", *(f"-oDir::Etc::{place}" for place in places)]
             apt.append(f"-oDir::State::Lists={lists}")
             must([*apt, "update"], self.folder)
             fetched = self.work(f"sources/{package}.new")
             must([*apt, "source", package], fetched)
-            fetched.rename(kept)
+            files.move(fetched, kept)
         return next(path for path in sorted(kept.iterdir()) if path.is_dir())
 
 
@@ -169,8 +173,8 @@ def programs(shop: Shop) -> Iterator[Row]:
         ran, asked = [], []
         for turn, (libraries, preload) in enumerate(sides):
             folder = shop.work(f"programs/{script.stem}-{turn}")
-            # A server may run as another user.
-            folder.chmod(0o777)
+            # A server may run as another user; of others' files each has its own.
+            files.set_mode(folder, 0o1777)
             trace, port = folder / "trace", 20000 + 100 * place + 10 * turn
             given |= {"LD_LIBRARY_PATH": libraries, "LD_PRELOAD": preload, "DROPIN_TRACE": trace}
             ran.append(run(["sh", script], folder, PATH=PATH, PORT=port, **given))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hakmem import files
 from hakmem.allocators import cache
 from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
 from hakmem.errors import UserError
@@ -99,12 +100,11 @@ def chosen(catalogue: Sequence[Program], which: str, names: str | None) -> list[
 @contextmanager
 def inputs_of(seed: int) -> Iterator[Path]:
     """A folder for a run's inputs, gone at its end; programs see its path, and counts repeat."""
-    above = cache.cache_folder() / "programs"
+    above = cache.own_folder("programs")
     try:
-        above.mkdir(parents=True, exist_ok=True)
         for place in range(PLACES):
             folder = above / f"{seed}-{place:02}"
-            with folder.with_suffix(".lock").open("w") as held:
+            with files.open_to_append(folder.with_suffix(".lock")) as held:
                 try:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -180,11 +180,11 @@ class RealLoad:
             raise UserError(f"{self.program.name}: {problem}")
         self.size = size
         if self.is_server:
-            self.scratch = TemporaryDirectory(prefix=f"hakmem-{self.program.name}-", dir=SCRATCH)
+            self.scratch = files.scratch_folder(f"hakmem-{self.program.name}-", SCRATCH)
             folder = Path(self.scratch.name)
-            folder.chmod(0o755)
+            files.set_mode(folder, 0o755)
         self.folder = folder / self.program.name
-        self.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.folder)
         self.expected = ""
         for text in self.program.prepare:
             self.make_input(self.filled(text))
@@ -226,8 +226,7 @@ class RealLoad:
             return library
         copy = self.folder / f"{name}-{library.name}"
         if not copy.exists():
-            shutil.copyfile(library, copy)
-            copy.chmod(0o755)
+            files.copy(library, copy, 0o755)
         return copy
 
     def served(self, allocator: Allocator) -> str:

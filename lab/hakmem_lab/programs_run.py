@@ -8,12 +8,11 @@ hash seeds and CPU are the same.
 """
 
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from hakmem import environment
+from hakmem import environment, files
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.measuring import journal
@@ -93,9 +92,9 @@ def run(load: RealLoad, allocator: Allocator, *tool: str) -> None:
 
 def cachegrind(load: RealLoad, allocator: Allocator, caches: tuple[str, str]) -> list[int]:
     """Instructions, misses of the first and of the last level: sums over all processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = ("--cachegrind-out-file=/dev/null", f"--log-file={folder}/%p")
-        run(load, allocator, "--tool=cachegrind", "--cache-sim=yes", *caches, *files)
+    with files.scratch_folder() as folder:
+        where = ("--cachegrind-out-file=/dev/null", f"--log-file={folder}/%p")
+        run(load, allocator, "--tool=cachegrind", "--cache-sim=yes", *caches, *where)
         log = "\n".join(path.read_text(errors="replace") for path in Path(folder).iterdir())
     found = [
         sum(int(text.replace(",", "")) for text in pattern.findall(log)) for pattern in FIGURES
@@ -107,9 +106,9 @@ def cachegrind(load: RealLoad, allocator: Allocator, caches: tuple[str, str]) ->
 
 def of_library(load: RealLoad, allocator: Allocator) -> tuple[int, int]:
     """Instructions within the allocator's library, and calls into it, of all processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = (f"--callgrind-out-file={folder}/%p.out", f"--log-file={folder}/%p.log")
-        run(load, allocator, "--tool=callgrind", *files)
+    with files.scratch_folder() as folder:
+        where = (f"--callgrind-out-file={folder}/%p.out", f"--log-file={folder}/%p.log")
+        run(load, allocator, "--tool=callgrind", *where)
         parts = [within(path, allocator.library.resolve()) for path in Path(folder).glob("*.out")]
     return sum(part[0] for part in parts), sum(part[1] for part in parts)
 

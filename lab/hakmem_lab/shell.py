@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Self
 
-from hakmem import environment
+from hakmem import environment, files
 from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, repository_root
 from hakmem.documents import write_json
@@ -59,7 +59,7 @@ class Session:
 
     def save(self) -> None:
         plan = self.plan() | {"allocators": [allocator_json(a) for a in self.allocators]}
-        self.folder.mkdir(exist_ok=True)
+        files.make_folder(self.folder)
         write_json(self.folder / PLAN, self.command, {"plan": plan, "digest": digest(plan)})
 
     @classmethod
@@ -107,7 +107,7 @@ class Session:
         log = Journal(self.journal_path(key))
         _, rotation = self.read_rotation(key)
         if rotation is None:
-            log.path.unlink(missing_ok=True)
+            files.remove(log.path)
             rotation = new_rotation(rows, metric, seed, cpus)
             log.begin(self.command, rotation, self.facts, **head())
         else:

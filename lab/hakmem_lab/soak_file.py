@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from hakmem import files
 from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
 from hakmem.inputs import read_text
@@ -76,7 +77,7 @@ def append(path: Path, epoch: Epoch) -> None:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(values)
     try:
-        with path.open("a") as file:
+        with files.open_to_append(path) as file:
             file.write(line.getvalue())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error

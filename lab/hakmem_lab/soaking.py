@@ -6,17 +6,15 @@ afresh. Every figure goes to the CSV as it comes.
 """
 
 import contextlib
-import os
 import random
 import re
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hakmem import documents
+from hakmem import documents, files
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
@@ -64,8 +62,8 @@ class LongProcess:
         self.number = number
         self.epochs = 0
         # Closed by kill(); it lives as long as the process does.
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        with Path(os.devnull).open("w") as nowhere:
+        self._errors = files.scratch_file("w+", errors="replace")
+        with files.open_null() as nowhere:
             start = Start(load.command(), allocator.library, settings=allocator.settings)
             self._process = subprocess.Popen(
                 launcher_arguments(nowhere.fileno(), start),

@@ -9,11 +9,11 @@ import hashlib
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem import files
 from hakmem.allocators import cache
 from hakmem.allocators.peers import (
     DEBIAN_LIBRARIES,
@@ -148,7 +148,7 @@ def link(sources: Sequence[Path], name: str) -> Linked:
     made = Linked(name, target, settings=archive.settings)
     if target.is_file():
         return made
-    target.parent.mkdir(parents=True, exist_ok=True)
+    cache.own_folder("linked")
     reasons = []
     for kind in (STATIC, ARCHIVE_ONLY) if archive.path else (STATIC,):
         try:
@@ -174,14 +174,14 @@ def target_path(sources: Sequence[Path], archive: Archive) -> Path:
 
 def build_one(sources: Sequence[Path], archive: Archive, kind: str, target: Path) -> None:
     """Links, looks at whose malloc it is, and tries it; only then the program takes its place."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    with files.scratch_folder(within=target.parent) as scratch:
         folder = Path(scratch)
         trial = link_one((TRIAL_SOURCE,), archive, kind, folder)
         outcome = run_once([str(trial)], None, None, archive.settings, limit_s=TRIAL_LIMIT_S)
         if outcome.problem:
             why = with_last_words(outcome.problem, outcome.last_words(1))
             raise LinkError(f"a small program fails with it: {why}")
-        link_one(sources, archive, kind, folder).replace(target)
+        files.move(link_one(sources, archive, kind, folder), target)
 
 
 def compile_source(source: Path, folder: Path) -> Path:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import click
 
+from hakmem import files
 from hakmem.documents import Kind, is_named_pipe, open_descriptor, require_kind
 from hakmem.errors import UserError
 
@@ -92,7 +93,8 @@ def require_name(option: str, text: str) -> None:
 def mode_of(option: str, path: Path) -> int | None:
     """What a path leads to; None where there is nothing yet."""
     try:
-        return path.stat().st_mode
+        found = files.look(path)
+        return found and found.st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -107,6 +109,7 @@ def resolved(option: str, path: Path) -> Path:
 
 
 def require_folder(option: str, folder: Path) -> None:
+    mode_of(option, folder)
     folder = resolved(option, folder)
     if not folder.is_dir():
         raise UserError(f"{option}: there is no folder {folder}", 2)

@@ -11,12 +11,12 @@ import shlex
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
+from hakmem import files
 from hakmem.errors import UserError
 
 # An open file of ours by its name. Opened anew it would be written from its start, over what is
@@ -96,40 +96,22 @@ def write_bytes(path: Path, data: bytes, kind: Kind | None = None) -> None:
     if kind is not None:
         require_kind(path, kind)
     try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
         if (descriptor := open_descriptor(path)) is not None:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(data)
-            return
-        target = Path(os.path.realpath(path))
-        # Of a pipe or a device nothing is kept, and a folder may take no new file.
-        is_kept = target.is_file() or not target.exists()
-        if not is_kept or (target.exists() and not os.access(target.parent, os.W_OK)):
-            target.write_bytes(data)
-            return
-        # A name that no other process uses; short, for the longest of names.
-        fresh = target.with_name(f".hakmem-{os.getpid()}.new")
-        try:
-            fresh.write_bytes(data)
-            with suppress(FileNotFoundError):
-                # With the rights of the file that it replaces.
-                fresh.chmod(stat.S_IMODE(target.stat().st_mode))
-            fresh.replace(target)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+            files.write_to(os.dup(descriptor), data)
+        else:
+            files.replace(path, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def require_kind(path: Path, kind: Kind, option: str = "", exit_status: int = 1) -> None:
     """Refuses to replace a file that is evidently not one of ours, and of this kind."""
-    if open_descriptor(path) is not None or not path.is_file():
+    if open_descriptor(path) is not None:
         return
     try:
-        with path.open("rb") as file:
-            begin = file.read(HEAD_BYTES)
+        begin = files.begin_of(path, HEAD_BYTES)
     except OSError as error:
         raise UserError(f"cannot read {path}, to be replaced: {error.strerror}", 2) from error
     if begin and not kind.mark.match(begin):

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hakmem"
 LAYERS = (
     "__main__", "commands", "cli", "experiments", "options", "traces", "profiles", "output",
     "processes", "measuring", "running", "allocators", "destinations", "inputs", "documents",
-    "environment", "elf_files", "extras", "errors", "plain_text", "streams",
+    "environment", "elf_files", "files", "extras", "errors", "plain_text", "streams",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hakmem import documents
+from hakmem import files
 from hakmem.cli import main
 from hakmem.documents import open_descriptor, write_bytes, write_text
 from hakmem.errors import UserError
@@ -136,15 +136,20 @@ def test_home_that_takes_no_file_is_no_matter_of_a_plot(tmp_path):
 
 def failing(monkeypatch, path: Path) -> None:
     """Writing below a path's folder fails half way, as on a full disk."""
-    whole = Path.write_bytes
+    whole = files.swap
 
-    def write(self: Path, data: bytes) -> int:
-        if self.parent != path.parent:
-            return whole(self, data)
-        whole(self, data[: len(data) // 2])
+    def swap(place: files.Place, old: os.stat_result | None, data: bytes) -> None:
+        if not os.path.samestat(os.fstat(place.folder), path.parent.stat()):
+            whole(place, old, data)
+            return
+        with monkeypatch.context() as full:
+            full.setattr(files.os, "rename", refuse)
+            whole(place, old, data[: len(data) // 2])
+
+    def refuse(*_names: str, **_folders: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", write)
+    monkeypatch.setattr(files, "swap", swap)
 
 
 def test_journal_is_named_where_a_file_cannot_be_written(tmp_path, monkeypatch):
@@ -205,10 +210,7 @@ def test_standard_streams_by_their_names_are_written_where_they_are(tmp_path):
 def test_folder_that_takes_no_file_gets_the_old_one_rewritten(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_text("old")
-    real = os.access
-    monkeypatch.setattr(
-        documents.os, "access", lambda p, mode: Path(p) != tmp_path and real(p, mode)
-    )
+    monkeypatch.setattr(files, "takes_new_files", lambda place: False)
     write_text(path, "new")
     assert path.read_text() == "new"
 

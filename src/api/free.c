@@ -82,7 +82,7 @@ HAK_INLINE bool free_in_further(void *p) {
 }
 
 HAK_INLINE bool free_known(void *p, unsigned code) {
-  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && hak_heap_push(p);
+  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p));
   return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
 }
 

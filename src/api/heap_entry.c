@@ -45,7 +45,7 @@ HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  if (p != NULL && !zeroed) memset(p, 0, hak_totals_whole(p, bytes));
   return hak_or_no_memory(p);
 }
 
@@ -59,11 +59,11 @@ HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
   return p == NULL ? hakmem_heap_malloc(heap, size) : hak_realloc(p, size, HAK_CALLER());
 }
 
-/* What caches hold of it and those below goes back, but of a thread that was stopped in a slow path. */
+/* What caches hold of it and those below goes back, but of a thread that was stopped while it was at one. */
 static void flush_all(hak_heap *h) {
   hak_deferred d = {0};
   hak_heap_flush(h, &d);
-  for (unsigned ms = 0; hak_heap_flush_others(h, &d) && ms < HAK_LOCK_PATIENCE_MS; ms++) hak_os_sleep_ms(1);
+  hak_heap_flush_others(h, &d);
   hak_slow_exit(&d);
 }
 

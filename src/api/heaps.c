@@ -38,7 +38,7 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   }
   hak_heap_fold(q->t, q->h);
   if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
-  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->size, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
+  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
 /* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
@@ -50,12 +50,9 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
   hak_lock_drop(&hak_heaps_lock);
   if (!due) return;
-  hak_heap_flush(h, d); /* nothing goes into caches from here on */
-  hak_heap_flush_others(h, d);
+  hak_heap_drain(h, d);
   callback(h, hak_load_relaxed(&h->out), context);
 }
-
-#define TRIES 4 /* at the caches of threads that are in a slow path */
 
 /* How far above h it is, as a bit; those too far have the last. */
 static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
@@ -64,20 +61,22 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
   return bit;
 }
 
-/* What the caches hold of the refuser's does not count. */
+/* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
+static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferred *d) {
+  for (bool final = false; r.p == NULL && r.refuser != NULL && !final;) {
+    hak_heap *refuser = r.refuser;
+    bool was_drained = hak_heap_is_drained(refuser);
+    if (!was_drained) hak_heap_drain(refuser, d);
+    r = attempt(q, d);
+    /* Its caches may be those of a thread that has no processor. */
+    final = r.refuser == refuser && (was_drained ? hak_heap_is_drained(refuser) : !hak_heap_is_drained(refuser));
+  }
+  return r;
+}
+
 static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d) {
   uint64_t called = 0;
-  while (r.p == NULL && r.refuser != NULL) {
-    hak_heap *refuser = r.refuser;
-    hak_heap_flush(refuser, d);
-    r = attempt(q, d);
-    for (unsigned tries = 0; r.p == NULL && r.refuser != NULL && tries < TRIES; tries++) {
-      if (tries > 0) hak_os_sleep_ms(1);
-      bool missed = hak_heap_flush_others(r.refuser, d);
-      r = attempt(q, d);
-      if (!missed) break;
-    }
-    if (r.p != NULL || r.refuser == NULL) return r;
+  while ((r = without_caches(r, q, d)).p == NULL && r.refuser != NULL) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
     call_back(r.refuser, (called & bit) != 0, d);
@@ -129,23 +128,30 @@ static void *take_quick(hak_heap *h, size_t size, size_t align) {
   void *p = hak_heap_pop(h, c);
   if (HAK_LIKELY(p != NULL)) return p;
   hak_heap_fold(hak_tls.cache, h);
-  return hak_heap_take_ready(h, c, size);
+  return hak_heap_take_ready(h, c);
+}
+
+static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {
+  if (hak_tls.in_heap) return hak_count_end_aside(hak_heap_countdown(), size);
+  hak_due due = hak_count_end(size);
+  if (!due.profile && !due.forbidden) d->slow = hak_started(); /* the short ways take no other slow path */
+  return due;
 }
 
 /* A request counts in the main way, or in the default's. */
-static hak_due count(size_t size) {
-  if (HAK_UNLIKELY(hak_tls.in_heap)) return hak_count_end_aside(hak_heap_countdown(), size);
-  return HAK_UNLIKELY(!hak_count_request(size)) ? hak_count_end(size) : (hak_due){0};
+static hak_due count(size_t size, hak_deferred *d) {
+  if (HAK_UNLIKELY(hak_tls.in_heap)) return count_end(size, d);
+  return HAK_UNLIKELY(!hak_count_request(size)) ? count_end(size, d) : (hak_due){0};
 }
 
 void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
   bool small = size <= HAK_SMALL_MAX; /* larger ones count once they are served: none is so large that sums overflow */
-  hak_due due = small ? count(size) : (hak_due){0};
+  hak_due due = small ? count(size, d) : (hak_due){0};
   *zeroed = false;
   void *p = take_quick(h, size, align);
   if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
-  if (!small && p != NULL) due = count(size);
+  if (!small && p != NULL) due = count(size, d);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;
 }
@@ -180,16 +186,28 @@ void hak_heap_resume(bool was) {
   hak_count_forbid();
 }
 
-void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(size), h, p, size); }
+void hak_heap_count_resized(hak_heap *h, void *p, size_t size) {
+  hak_deferred d = {0}; /* whoever resizes ends in a slow exit */
+  note_due(count(size, &d), h, p, size);
+}
 
 /* --- frees --- */
+
+bool hak_heap_free_ready(void *p) {
+  hak_deferred d = {0};
+  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_are_ending())) hak_slow_exit(&d);
+  return true;
+}
 
 static void free_mapping(hak_heap *h, void *p, hak_deferred *d) {
   size_t bytes = hak_huge_size(p);
   if (h == NULL || bytes == 0) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_sampled_note_free(p);
   hak_heap_fold(hak_tls.cache, h);
-  hak_heap_give_mapping(h, p, bytes, d);
+  hak_heap_give_mapping(h, p, d);
 }
 
 void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {

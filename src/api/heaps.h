@@ -18,6 +18,8 @@ void hak_heap_resume(bool was);
 
 /* Frees p, a block of a heap, or what a wild free takes for one. */
 void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
+/* Frees p, whose page map code in the main region is HAK_CODE_SAMPLED, if nothing of its heap may be cached. False: take the long way. */
+bool hak_heap_free_ready(void *p);
 /* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the way. */
 void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
 

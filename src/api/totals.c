@@ -13,6 +13,7 @@ HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
 hak_empty_realloc hak_empty_realloc_does;
 
+HAK_TLS bool hak_resizes_in_arena;
 uint8_t hak_fill_bits;
 size_t hak_oversize = SIZE_MAX;
 struct hakmem_heap *hak_oversize_heap;

@@ -149,7 +149,9 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
 
 static bool some_ended; /* stored with release after the last block has gone from `out`: who takes it sees that */
 
-bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
+bool hak_heap_some_are_ending(void) { return hak_load_relaxed(&some_ended); }
+
+bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_heap_some_are_ending()) && hak_exchange_acquire(&some_ended, false); }
 
 /* After blocks were put back, under the lock under which they were. */
 static void note_end(const hak_heap *h) {
@@ -176,9 +178,10 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
 
 /* --- pieces --- */
 
-/* What of a class goes into pieces. Aligned classes too: the alignment is kept there by leaving bytes out. */
-static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_heap **refuser) {
-  size_t bytes = hak_align_up(hak_max_size(size, 1), HAK_GRANULE);
+/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes too: the alignment is kept there by
+ * leaving bytes out. */
+static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
+  size_t bytes = hak_class_size(c);
   hak_lock_take(&h->lock);
   *refuser = hak_heap_charge(h, bytes);
   void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
@@ -191,15 +194,40 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_
   return p;
 }
 
-void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
-  hak_heap *refuser;
-  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, &refuser);
+/* One block, which nothing caches: of a bin, no new slab. */
+static void *take_slab_block(hak_heap *h, unsigned c) {
+  hak_heap_bin *b = bin_of(h, c);
+  void *p = NULL;
+  if (b == NULL) return NULL;
+  hak_lock_take(&b->lock);
+  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(&b->slabs, c, &p, 1) == 0) {
+    hak_heap_charge_back(h, hak_class_size(c));
+    p = NULL;
+  }
+  hak_lock_drop(&b->lock);
+  if (p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
+  return p;
 }
 
-hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
+void *hak_heap_take_ready(hak_heap *h, unsigned c) {
+  hak_heap *refuser;
+  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, HAK_GRANULE, &refuser);
+  return hak_heap_may_cache(h) ? NULL : take_slab_block(h, c);
+}
+
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
+  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_may_cache(h)) return false;
+  hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
+  hak_heap_put(h, c, &p, 1, d);
+  return true;
+}
+
+hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
   hak_heap_try t = {0};
   if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
-    t.p = take_piece(h, c, size, align, &t.refuser);
+    t.p = take_piece(h, c, align, &t.refuser);
     return t;
   }
   if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
@@ -209,18 +237,25 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
 
 /* --- large blocks --- */
 
+/* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
+ * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
-  size_t bytes = hak_align_up(size, hak_os_page_size());
-  hak_heap_try t = {.refuser = hak_heap_charge(h, bytes)};
+  size_t bytes = hak_huge_bytes(size);
+  hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
   if (t.refuser != NULL) return t;
-  t.p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
-  if (t.p == NULL) {
-    hak_heap_charge_back(h, bytes);
-    return t;
+  void *p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
+  if (p == NULL) return t;
+  hak_lock_take(&h->lock);
+  t.refuser = hak_heap_charge(h, bytes);
+  if (t.refuser == NULL) {
+    t.p = p;
+    hak_huge_own(p, &h->mappings);
+    hak_add_relaxed(&h->mapped, bytes);
+    hak_heap_note_alloc(h, bytes);
   }
-  hak_huge_own(t.p, hak_heap_owner(h));
-  hak_add_relaxed(&h->mapped, bytes);
-  hak_heap_note_alloc(h, bytes);
+  hak_lock_drop(&h->lock);
+  bool purge_due;
+  if (t.p == NULL) hak_huge_free(p, &purge_due); /* others have taken the room meanwhile */
   return t;
 }
 
@@ -306,32 +341,78 @@ hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t siz
   return t;
 }
 
-void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
-  if (!hak_huge_free(p, &d->purge_due)) {
-    note_bad(d, HAK_VERDICT_FREE_MEMORY, p, "at the call");
-    return;
-  }
+void hak_heap_give_mapping(hak_heap *h, void *p, hak_deferred *d) {
   hak_lock_take(&h->lock);
-  hak_sub_relaxed(&h->mapped, bytes);
-  hak_heap_uncharge(h, bytes);
-  hak_heap_note_free(h, bytes);
-  note_end(h);
+  hak_huge_pages pages;
+  size_t bytes = hak_huge_take(p, &pages);
+  if (bytes != 0) {
+    hak_sub_relaxed(&h->mapped, bytes);
+    hak_heap_uncharge(h, bytes);
+    hak_heap_note_free(h, bytes);
+    note_end(h);
+  }
   hak_lock_drop(&h->lock);
+  if (bytes != 0)
+    hak_huge_dispose(p, bytes, pages, &d->purge_due);
+  else
+    note_bad(d, HAK_VERDICT_FREE_MEMORY, p, "at the call");
 }
 
+/* What is charged for a mapping, and counts as live, is `more` bytes more. */
+static void charge_more(hak_heap *h, size_t more) {
+  hak_add_relaxed(&h->mapped, more);
+  hak_add_relaxed(&h->live, more);
+}
+
+/* Out of the index, and charged for what the block is to be. NULL: it is none, or *refuser is in the way. */
+static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak_heap **refuser) {
+  hak_lock_take(&h->lock);
+  hak_huge_node *n = hak_huge_lift(p);
+  size_t before = n == NULL ? 0 : n->bytes, more = n != NULL && bytes > before ? bytes - before : 0;
+  *refuser = more == 0 ? NULL : hak_heap_charge(h, more);
+  if (*refuser != NULL) {
+    hak_huge_land(n, p, before);
+    n = NULL;
+  } else if (more != 0) {
+    n->bytes = bytes;
+    charge_more(h, more);
+  }
+  hak_lock_drop(&h->lock);
+  return n;
+}
+
+/* While the mapping changes, the block is in no index, and its bytes are what is charged for it: a fork's child, where nobody goes on with it, forgets both. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
   hak_heap_try t = {0};
-  size_t before = hak_huge_size(p), bytes = hak_align_up(size, hak_os_page_size());
-  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
-  if (bytes > before) t.refuser = hak_heap_charge(h, bytes - before);
-  if (t.refuser != NULL) return t;
-  t.p = hak_huge_resize(p, bytes, may_move);
-  if (t.p == NULL && bytes > before) hak_heap_charge_back(h, bytes - before);
-  if (t.p == NULL) return t;
-  if (bytes < before) hak_heap_uncharge(h, before - bytes);
-  hak_heap_note_resize(h, before, bytes);
-  hak_add_relaxed(&h->mapped, bytes - before);
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  size_t before = hak_huge_size(p), bytes = hak_huge_bytes(size);
+  if (before == 0) return t;
+  hak_huge_node *n = lift_mapping(h, p, bytes, &t.refuser);
+  if (n == NULL) return t;
+  size_t charged = n->bytes;
+  t.p = hak_huge_remap(p, before, bytes, may_move, &n->pages);
+  size_t after = t.p == NULL ? before : bytes;
+  hak_lock_take(&h->lock);
+  hak_huge_land(n, t.p == NULL ? p : t.p, after);
+  if (after < charged) {
+    charge_more(h, after - charged);
+    t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
+  }
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live));
+  hak_lock_drop(&h->lock);
   return t;
+}
+
+void hak_heap_forget_lost(void) {
+  hak_huge_set *set;
+  size_t bytes;
+  while (hak_huge_take_lost(&set, &bytes)) {
+    hak_heap *h = set == NULL ? NULL : hak_heap_of_owner(set->owner);
+    if (h == NULL) continue;
+    hak_sub_relaxed(&h->mapped, bytes);
+    hak_heap_uncharge(h, bytes);
+    hak_heap_note_free(h, bytes);
+  }
 }
 
 /* --- any block --- */
@@ -386,20 +467,16 @@ void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
 /* --- all of a heap --- */
 
 void hak_heap_give_all(hak_heap *h, hak_deferred *d) {
-  size_t place = 0, bytes;
-  while (hak_load_relaxed(&h->mapped) != 0) {
-    void *p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes);
-    if (p == NULL) break;
-    hak_huge_free(p, &d->purge_due);
-    hak_sub_relaxed(&h->mapped, bytes);
-  }
   hak_lock_take(&h->lock);
+  size_t mappings = hak_huge_end_set(&h->mappings);
+  hak_store_relaxed(&h->mapped, 0);
   hak_piece_give_all(h, &d->purge_due);
   give_spans(h, &d->purge_due);
   hak_lock_drop(&h->lock);
   for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
     if (h->bins[i] != NULL) hak_meta_give_one(h->bins[i]);
   }
+  hak_huge_free_ended(mappings, &d->purge_due);
 }
 
 void hak_heap_end_deleted(hak_deferred *d) {
@@ -451,8 +528,8 @@ static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *contex
 }
 
 bool hak_heap_visit_mappings(const hak_heap *h, visitor *visit, void *context, size_t *count) {
-  size_t place = 0, bytes;
-  for (void *p; hak_load_relaxed(&h->mapped) != 0 && (p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes)) != NULL;) {
+  size_t bytes;
+  for (void *p = NULL; (p = hak_huge_next_of(&h->mappings, p, &bytes)) != NULL;) {
     ++*count;
     if (!visit(p, bytes, context)) return false;
   }

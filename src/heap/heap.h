@@ -9,11 +9,12 @@
  * taken. The program's part of it is `live`, and in each cache a difference.
  *
  * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache against thieves
- * (hak_tcache_enter) before it takes the first. */
+ * (hak_heap_enter) before it takes the first. */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
 #include "hakmem/heap.h"
+#include "large/huge.h"
 #include "tcache/tcache.h"
 
 #define HAK_HEAP_NAME 64 /* with the zero */
@@ -47,6 +48,7 @@ struct hakmem_heap {
   uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
+  bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
   size_t limit;     /* relaxed; SIZE_MAX: none */
   size_t out;       /* relaxed, with those below it */
   size_t live, peak; /* relaxed: without what caches know */
@@ -59,17 +61,25 @@ struct hakmem_heap {
   unsigned percent;
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
+  struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  uint32_t near_limit; /* hak_heap_near: whether its caches are empty, and stay so */
+  uint64_t near_since_ms; /* relaxed */
   hak_lock lock; /* from here on; and of its pieces */
   hak_piece *pieces, *current;
   uint32_t piece_count;
   uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (blocks.c) */
-  size_t mapped;     /* relaxed: bytes in mappings of their own */
+  size_t mapped;     /* relaxed: bytes in mappings of their own that are charged */
+  hak_huge_set mappings; /* the lock of huge blocks */
   hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
+
+/* A request was refused: nothing goes into caches of the heap, and of those below it, until the sum has fallen. While DRAINED they are empty: what is refused
+ * now is refused for good. */
+enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
 HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
@@ -115,6 +125,8 @@ size_t hak_heap_count(void);
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
+/* Whom that would return now. */
+hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
 /* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
 void hak_heap_charge_back(hak_heap *heap, size_t bytes);
@@ -164,10 +176,12 @@ typedef struct hak_heap_try {
 /* Where a block of the size and alignment comes from: a class, or HAK_CLASS_COUNT: none, it is large. */
 unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
-hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
+hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short way of a class that has no slabs yet: from pieces; NULL: take the long one. */
-void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
+/* The short ways: of a class that has no slabs yet, from pieces, and of one whose blocks may not be cached, from slabs; NULL: take the long one. */
+void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
+/* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
@@ -186,11 +200,14 @@ hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size
 /* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move);
 /* A mapping that is the heap's. */
-void hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
+void hak_heap_give_mapping(hak_heap *heap, void *p, hak_deferred *deferred);
+/* In the child of a fork, while all locks are held: what other threads were resizing is charged no more. */
+void hak_heap_forget_lost(void);
 /* Gives all memory back, blocks or not. */
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Whether a deleted heap has had its last block put back since the last call. */
 bool hak_heap_some_ended(void);
+bool hak_heap_some_are_ending(void); /* the same, and stays so */
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -211,10 +228,18 @@ bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code
 void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
-/* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
+/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
+ * as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+/* Whether the heap's blocks may go into caches: not while it, or one above it, is near its limit. */
+bool hak_heap_may_cache(const hak_heap *heap);
+/* The heap has refused a request: its caches are emptied, and stay so until the sum has fallen. */
+void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);
+/* The same of other threads' caches. */
+void hak_heap_decay_others(hak_deferred *deferred);
 /* The thread ends: flushes, and gives the caches' memory back. */
 void hak_heap_end_thread(hak_deferred *deferred);
 /* What caches know of a heap's counts; racy but while they rest. */
@@ -257,6 +282,8 @@ void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */
 void hak_heap_fork_child(void);
+/* In the child of a fork that took no lock: a thief of the parent is not there. */
+void hak_heap_fork_child_alone(void);
 bool hak_heap_all_locks(bool (*is)(hak_lock *lock));
 
 #endif

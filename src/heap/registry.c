@@ -76,6 +76,8 @@ static bool take_index(uint32_t *index) {
 static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
+  h->caches = NULL; /* those of its last life are nobody's */
+  hak_store_relaxed(&h->near_limit, HAK_HEAP_NOT_NEAR);
   h->parent = parent;
   if (parent != NULL) {
     h->next_sibling = parent->first_child;
@@ -118,6 +120,7 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
     if (o->name != NULL) strcpy(h->name, o->name);
     hak_lock_take(&hak_heaps_lock);
     bool has_index = take_index(&h->index);
+    h->mappings.owner = hak_heap_owner(h);
     if (has_index) link_locked(h, o->parent);
     hak_lock_drop(&hak_heaps_lock);
     if (has_index) return h;
@@ -191,7 +194,7 @@ void hak_heap_end_life(hak_heap *h, bool stays) {
 }
 
 HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
-  HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mapped == 0);
+  HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mappings.root == NULL);
   hak_lock_take(&hak_heaps_lock);
   h->out = h->live = h->peak = 0;
   h->requests = h->frees = h->refused = 0;
@@ -324,6 +327,14 @@ static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes)
   for (hak_heap *h = heap; h != end; h = h->parent) hak_sub_relaxed(&h->out, bytes);
 }
 
+hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
+  for (hak_heap *h = heap; h != NULL; h = h->parent) {
+    size_t out = hak_load_relaxed(&h->out), most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
+    if (out > most || bytes > most - out) return h;
+  }
+  return NULL;
+}
+
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     if (HAK_LIKELY(charge_one(h, bytes))) continue;
@@ -347,11 +358,23 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
   hak_cas_acquire(&h->share, &called, share == 0 ? 0 : share - 1);
 }
 
+/* What is refused next has to empty caches, which takes a barrier of all threads, some 10 us for each: so not more often than that. */
+#define NEAR_LEAST_MS 10
+
+/* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
+static HAK_COLD void leave_limit(hak_heap *h, size_t out) {
+  size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
+  if (out > most - most / FALLS_BY || hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) < NEAR_LEAST_MS) return;
+  uint32_t drained = HAK_HEAP_DRAINED;
+  __atomic_compare_exchange_n(&h->near_limit, &drained, HAK_HEAP_NOT_NEAR, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
     size_t out = hak_sub_relaxed(&h->out, bytes);
     if (HAK_UNLIKELY(hak_heap_was_called(h))) look_again(h, out);
+    if (HAK_UNLIKELY(hak_heap_is_drained(h))) leave_limit(h, out);
   }
 }
 

@@ -261,7 +261,7 @@ void hak_je_refresh_locked(void) {
   sum = main_figures;
   for (size_t i = 1; i < hak_je_arena_count(); i++) {
     hak_je_arena *a = hak_je_arena_at(i);
-    if (a == NULL || room_for(i) == NULL) continue;
+    if (a == NULL || hak_je_arena_is_main(i) || room_for(i) == NULL) continue;
     refresh_heap(a->heap, of_heaps[i]);
     add(&sum, of_heaps[i], sizeof sum);
     live += of_heaps[i]->small + of_heaps[i]->large;

@@ -1,6 +1,6 @@
 /* The je box: jemalloc's interface (<jemalloc/jemalloc.h> of 5.3, and its manual) over the core. Of libhakmem-je.so alone.
  *
- * An arena is a heap: 0 is the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
+ * An arena is a heap: 0, and those up to opt.narenas, are the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
  * rows of one table (ctl.def). What statistics say is as of the last write of "epoch" (figures.c).
  *
  * One lock, hak_je_lock, before all of the core's: arenas' table, the snapshot, what was set. Allocation takes none of this box's locks. */
@@ -13,7 +13,7 @@
 #include "hakmem/heap.h"
 
 #define HAK_JE_PAGE ((size_t)4096)
-#define HAK_JE_ARENAS 4096     /* the most; the next two stand for others */
+#define HAK_JE_ARENAS 4095     /* the most: MALLOCX_ARENA has 12 bits, of which 0 says none. The next two stand for others */
 #define HAK_JE_ALL 4096        /* MALLCTL_ARENAS_ALL */
 #define HAK_JE_DESTROYED 4097  /* MALLCTL_ARENAS_DESTROYED */
 #define HAK_JE_NAME 32
@@ -74,7 +74,7 @@ bool hak_je_tcache_flush(unsigned id, bool ends);
 
 typedef struct hak_je_arena {
   hakmem_heap *heap; /* release; NULL: the main heap, or it is destroyed */
-  bool made;         /* by arenas.create, or index 0 */
+  bool made;         /* by arenas.create, or at the start */
   uint32_t threads;  /* that set it by thread.arena; relaxed */
   ssize_t dirty_ms, muzzy_ms;
   size_t grow_limit, oversize;
@@ -86,6 +86,8 @@ typedef struct hak_je_arena {
 unsigned hak_je_arena_count(void);
 /* The arena, if it is there; NULL: not made, or destroyed. */
 hak_je_arena *hak_je_arena_at(size_t index);
+/* Whether it is the main heap; such ones stay. */
+bool hak_je_arena_is_main(size_t index);
 /* Errno values. */
 int hak_je_arena_make(unsigned *index);
 int hak_je_arena_reset(size_t index);

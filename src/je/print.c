@@ -218,7 +218,7 @@ static void put_arenas(out *o, const char *options) {
   if (!leaves_out(options, 'm') && (several || leaves_out(options, 'a'))) put_arena(o, "merged", HAK_JE_ALL, bins, large);
   if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED)) put_arena(o, "destroyed", HAK_JE_DESTROYED, bins, large);
   for (unsigned i = 0; !leaves_out(options, 'a') && i < hak_je_arena_count(); i++) {
-    if (hak_je_arena_at(i) != NULL) put_arena(o, "", i, bins, large);
+    if (hak_je_arena_at(i) != NULL && (i == 0 || !hak_je_arena_is_main(i))) put_arena(o, "", i, bins, large);
   }
   end(o, '}');
 }

@@ -19,6 +19,7 @@
 
 #include "fake_os.h"
 #include "hak.h"
+#include "large/huge.h"
 #include "proc_status.h"
 #include "rotation.h"
 #include "run_program.h"
@@ -141,6 +142,44 @@ TEST_P(Reuse, OfADestroyedHeapsMemoryAtOnce) {
   for (size_t taken = 0; taken < 48 * MIB; taken += GetParam()) blocks.push_back(hakmem_malloc(GetParam()));
   EXPECT_LE(process_stats().accessible, held + MIB);
   for (void *p : blocks) hakmem_free(p);
+}
+
+std::vector<void *> mapped_meanwhile;
+
+void map_others() {
+  for (int i = 0; i < 40 && mapped_meanwhile.size() < 1200; i++) mapped_meanwhile.push_back(hakmem_malloc(33 * MIB));
+}
+
+size_t mappings_of_heaps() {
+  hak_huge_figures huge;
+  hak_huge_read(&huge);
+  return huge.owned_count;
+}
+
+// A function of the program, in libc's place, that allocates huge blocks while a mapping is given back.
+TEST(Destroy, GivesAllMappingsBackWhileOthersAreMade) {
+  static hak_os_ops busy;
+  hakmem_option_set("HAKMEM_DECAY_MS", 0); /* no mapping is kept */
+  for (bool resets : {false, true}) {
+    hakmem_heap *heap = new_heap();
+    for (int i = 0; i < 100; i++) ASSERT_NE(hakmem_heap_malloc(heap, 33 * MIB), nullptr);
+    size_t before = process_stats().huge_live;
+    busy = *hak_os;
+    busy.unmap = [](void *p, size_t bytes) { return map_others(), hak_os_linux.unmap(p, bytes); };
+    busy.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+      if (fixed && !accessible) map_others();
+      return hak_os_linux.map(hint, bytes, accessible, fixed);
+    };
+    hak_os = &busy;
+    resets ? hakmem_heap_reset(heap) : hakmem_heap_destroy(heap);
+    hak_os = &hak_os_linux;
+    EXPECT_EQ(mapped_meanwhile.size(), 1200u);
+    EXPECT_EQ(mappings_of_heaps(), 0u);
+    for (void *p : mapped_meanwhile) hakmem_free(p);
+    mapped_meanwhile.clear();
+    EXPECT_LE(process_stats().huge_live, before);
+    if (resets) hakmem_heap_destroy(heap);
+  }
 }
 
 TEST(Destroy, FreesTheHeapsBelow) {
@@ -605,6 +644,104 @@ TEST_F(Forks, WhileThreadsWorkInHeaps) {
       hakmem_free(b.p);
     }
   }
+}
+
+// --- a fork beside a thread that the system, or the program in its place, keeps waiting ---
+
+std::atomic<int> waits; /* 1: the next such call is to wait; 2: it does; 3: it goes on */
+
+void wait_here() {
+  int wanted = 1;
+  if (!waits.compare_exchange_strong(wanted, 2)) return;
+  while (waits != 3) std::this_thread::yield();
+}
+
+hak_os_ops waiting;
+
+void have_calls_wait() {
+  waiting = *hak_os;
+  waiting.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+    if (bytes >= 40 * MIB) wait_here();
+    return hak_os_linux.map(hint, bytes, accessible, fixed);
+  };
+  waiting.unmap = [](void *p, size_t bytes) { return wait_here(), hak_os_linux.unmap(p, bytes); };
+  waiting.remap = [](void *p, size_t old_bytes, size_t bytes, bool may_move) { return wait_here(), hak_os_linux.remap(p, old_bytes, bytes, may_move); };
+  hak_os = &waiting;
+}
+
+int child_beside(void (*work)(hakmem_heap *heap, void *p), int (*look)(hakmem_heap *heap)) {
+  hakmem_option_set("HAKMEM_DECAY_MS", 0);
+  Heap above(100 * MIB), heap(90 * MIB, static_cast<hakmem_heap *>(above));
+  void *p = hakmem_heap_malloc(heap, 40 * MIB);
+  EXPECT_NE(p, nullptr);
+  have_calls_wait();
+  waits = 1;
+  std::thread thread(work, static_cast<hakmem_heap *>(heap), p);
+  while (waits != 2) std::this_thread::yield();
+  alarm(30); /* for a fork that waits for the thread */
+  pid_t child = fork();
+  if (child == 0) {
+    hak_os = &hak_os_linux;
+    alarm(30);
+    int wrong = look(heap);
+    _exit(wrong != 0 ? wrong : hakmem_heap_check() != 0 ? 9 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  alarm(0);
+  waits = 3;
+  thread.join();
+  hak_os = &hak_os_linux;
+  waits = 0;
+  EXPECT_EQ(heap.live(), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+int look_for_nothing(hakmem_heap *heap) {
+  hakmem_heap_stats stats = stats_of(heap);
+  if (stats.live != 0 || stats.blocks != 0 || stats_of(hakmem_heap_parent(heap)).total != 0) return 1;
+  if (hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr) != 0) return 2;
+  return hakmem_heap_malloc(heap, 80 * MIB) == nullptr ? 3 : 0;
+}
+
+int look_for_one(hakmem_heap *heap) {
+  hakmem_heap_stats stats = stats_of(heap);
+  if (stats.live != 40 * MIB || stats.blocks != 1 || stats_of(hakmem_heap_parent(heap)).total != stats.live) return 1;
+  if (hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr) != 1) return 2;
+  return hakmem_heap_malloc(heap, 45 * MIB) == nullptr ? 3 : 0;
+}
+
+TEST(ForkBeside, ABlockThatIsMapped) {
+  auto work = [](hakmem_heap *heap, void *p) {
+    hakmem_free(hakmem_heap_malloc(heap, 44 * MIB));
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_one), 0);
+}
+
+TEST(ForkBeside, ABlockThatIsFreed) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it is put into quarantine";
+  EXPECT_EQ(child_beside([](hakmem_heap *, void *p) { hakmem_free(p); }, look_for_nothing), 0);
+}
+
+TEST(ForkBeside, ABlockThatGrows) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it grows between its guard pages, or is copied";
+  auto work = [](hakmem_heap *heap, void *p) {
+    p = hakmem_heap_realloc(heap, p, 60 * MIB);
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_nothing), 0);
+}
+
+TEST(ForkBeside, ABlockThatShrinks) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it shrinks between its guard pages";
+  auto work = [](hakmem_heap *heap, void *p) {
+    p = hakmem_heap_realloc(heap, p, 36 * MIB);
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_nothing), 0);
 }
 
 TEST(Fork, TheDefaultStays) {

@@ -54,12 +54,23 @@ def other_versions(version: str, texts: dict[str, str]) -> Iterator[str]:
             yield f"{name} has the version {version}: CMakeLists.txt is its place"
 
 
+HEADERS = ("hakmem.h", "heap.h", "stats.h")
+
+
+def headers() -> str:
+    return "\n".join((REPO / "include/hakmem" / name).read_text() for name in HEADERS)
+
+
 def page_differs(page: str, header: str) -> Iterator[str]:
+    """The functions, the formats of profiles, and which header has to be included."""
     declared = set(re.findall(r"^(?:\w[\w *]*?[ *])(hakmem_\w+)\(", header, re.MULTILINE))
+    formats = re.findall(r"^  (HAKMEM_PROFILE_\w+),? +/\*", header, re.MULTILINE)
+    needed = [f".Dv {name}" for name in formats] + [f".In hakmem/{name}" for name in HEADERS]
+    yield from (f"libhakmem(3) lacks {text}" for text in needed if text not in page)
     synopsis = page.partition(".Sh SYNOPSIS")[2].partition(".Sh DESCRIPTION")[0]
     described = page.partition(".Sh DESCRIPTION")[2]
     told = set(re.findall(r"^\.F[no] (hakmem_\w+)", synopsis, re.MULTILINE))
-    if len(declared) < 25:
+    if len(declared) < 25 or len(formats) < 4:
         yield f"only {len(declared)} functions found in the header"
     yield from (f"libhakmem(3) lacks {name}" for name in sorted(declared - told))
     yield from (f"libhakmem(3) has {name}, which the header lacks" for name in sorted(told - declared))
@@ -138,7 +149,7 @@ def problems(libraries: dict[str, Path]) -> Iterator[str]:
     yield from other_versions(version, texts)
     for soname, library in libraries.items():
         yield from symbols_differ((DEBIAN / "libhakmem0.symbols").read_text(), soname, exported(library), version)
-    yield from page_differs(texts["man/libhakmem.3"], (REPO / "include/hakmem/hakmem.h").read_text())
+    yield from page_differs(texts["man/libhakmem.3"], headers())
     yield from lint(DEBIAN / "man/libhakmem.3")
     if (PYTHON / "pyproject.toml").is_file():
         yield from programs_differ(texts["rules"], {str(p): p.read_text() for p in PYTHON.glob("hakmem/**/*.py")})

@@ -19,9 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from hakmem import files
 from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, find, known_names
 from hakmem.allocators.recipes import PACKAGES, RECIPES, Recipe
+from hakmem.documents import write_text
 from hakmem.environment import allowed_cpus
 from hakmem.errors import INTERRUPTED, UserError
 from hakmem.output import tables
@@ -79,7 +81,7 @@ class Workshop:
     ) -> str:
         """Runs one step to its end and returns its standard output; all of it goes to the log."""
         self.say(what)
-        with cache.log_path(self.recipe.name).open("a", errors="replace") as log:
+        with files.open_to_append(cache.log_path(self.recipe.name), errors="replace") as log:
             log.write(f"\n== {what}: {' '.join(command)}\n")
             log.flush()
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
@@ -145,23 +147,23 @@ def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None
 def only_one(shop: Workshop) -> Iterator[None]:
     """An empty scratch folder and log; refuses while another process builds the same peer."""
     log = cache.log_path(shop.recipe.name)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as held:
+    cache.own_folder()
+    with files.open_to_append(log) as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BuildError("another process is building it") from None
         held.truncate(0)
         shutil.rmtree(shop.folder, ignore_errors=True)
-        shop.folder.mkdir(parents=True)
+        files.make_folder(shop.folder)
         yield
 
 
 def fetch(shop: Workshop) -> None:
     """A cargo project that depends on the crate alone, and where cargo put the crate's sources."""
-    (shop.folder / "src").mkdir()
-    (shop.folder / "src" / "lib.rs").write_text("")
-    (shop.folder / "Cargo.toml").write_text(manifest(shop.recipe))
+    files.make_folder(shop.folder / "src")
+    write_text(shop.folder / "src" / "lib.rs", "")
+    write_text(shop.folder / "Cargo.toml", manifest(shop.recipe))
     shop.run("fetching", ["cargo", "fetch"], shop.folder)
     command = ["cargo", "metadata", "--format-version", "1", "--offline"]
     for package in json.loads(shop.run("looking up sources", command, shop.folder))["packages"]:
@@ -202,7 +204,7 @@ def build_by_cargo(shop: Workshop) -> Built:
     if shop.recipe.undefine:
         # -U before the script's own -D would do nothing: a header is read after both.
         header = shop.folder / "undefine.h"
-        header.write_text("".join(f"#undef {name}\n" for name in shop.recipe.undefine))
+        write_text(header, "".join(f"#undef {name}\n" for name in shop.recipe.undefine))
         flags += ["-include", str(header)]
     given = {"CFLAGS": " ".join(flags), "CXXFLAGS": " ".join(flags)}
     command = ["cargo", "build", "--release", "--offline", "-vv", "--message-format=json"]
@@ -234,8 +236,8 @@ def find_archive(messages: str, crate: str) -> Path:
 def build_by_configure(shop: Workshop) -> Built:
     """jemalloc's own configure and make, on a copy of its sources."""
     source = shop.folder / "source"
-    shutil.copytree(shop.crate_folder / "jemalloc", source)
-    shutil.copy2(shop.crate_folder / "configure" / "configure", source)
+    files.copy_tree(shop.crate_folder / "jemalloc", source)
+    files.copy(shop.crate_folder / "configure" / "configure", source / "configure")
     version = shop.crate_version.partition("+")[2]
     configure = ["sh", "./configure", f"--with-version={version}", *shop.recipe.flags]
     shop.run("configuring", configure, source)
@@ -287,7 +289,7 @@ def staged(shop: Workshop, built: Path) -> Path:
         )
     suffix = ".a" if built.suffix == ".a" else ".so"
     target = shop.folder / f"lib{shop.recipe.name}{suffix}"
-    shutil.copyfile(built, target)
+    files.copy(built, target)
     return target
 
 

@@ -10,10 +10,13 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from hakmem import files
 from hakmem.documents import write_text
 from hakmem.environment import user_folder
+from hakmem.errors import UserError
 from hakmem.plain_text import parse_json
 
 
@@ -42,6 +45,27 @@ def cache_folder() -> Path:
     return found if os.environ.get("HAKLAB_CACHE") else found / "peers"
 
 
+def why_not_ours() -> str:
+    """Libraries of the folder run as whoever compares them: nobody else may have put them there."""
+    try:
+        problem = files.why_not_ours(cache_folder())
+    except OSError as error:
+        problem = f"the folder {cache_folder()} cannot be used: {error.strerror}"
+    return f"{problem} (HAKLAB_CACHE names another one)" if problem else ""
+
+
+def own_folder(*names: str) -> Path:
+    """A folder of the cache, made if it is not there."""
+    folder = cache_folder().joinpath(*names)
+    try:
+        files.make_folder(folder)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}") from error
+    if problem := why_not_ours():
+        raise UserError(problem)
+    return folder
+
+
 def library_path(name: str) -> Path:
     return cache_folder() / f"lib{name}.so"
 
@@ -65,8 +89,10 @@ def checksum(path: Path) -> str:
 def read(name: str) -> tuple[Metadata | None, str]:
     """The metadata of a built library, or why it cannot be used."""
     path, library = metadata_path(name), library_path(name)
+    if problem := why_not_ours():
+        return None, problem
     if not library.is_file() or not path.is_file():
-        return None, f"not built (hakmem peers build {name})"
+        return None, not_built(name)
     try:
         said = parse_json(path.read_bytes())
         metadata = Metadata(**{n: v for n, v in said.items() if n in Metadata.__annotations__})
@@ -75,6 +101,15 @@ def read(name: str) -> tuple[Metadata | None, str]:
     if checksum(library) != metadata.sha256:
         return None, f"{library.name} is not the file that was built: build it again"
     return metadata, ""
+
+
+def not_built(name: str = "") -> str:
+    """And what there is to do: only the source tree has the command that builds others."""
+    if find_spec("hakmem_lab") is not None:
+        return f"not built (hakmem peers build{' ' * bool(name)}{name})"
+    return (
+        "not built (only hakmem's source tree builds it; --lib NAME=PATH takes a library of yours)"
+    )
 
 
 def archive_problem(name: str) -> str:
@@ -93,9 +128,9 @@ def archive_problem(name: str) -> str:
 def write(metadata: Metadata, library: Path, archive: Path) -> None:
     """Moves what was built into place. Without its metadata it does not count meanwhile."""
     path = metadata_path(metadata.name)
-    path.unlink(missing_ok=True)
-    library.replace(library_path(metadata.name))
-    archive.replace(archive_path(metadata.name))
+    files.remove(path)
+    files.move(library, library_path(metadata.name))
+    files.move(archive, archive_path(metadata.name))
     write_text(path, json.dumps(asdict(metadata), indent=1) + "\n")
 
 

@@ -7,17 +7,19 @@ import hashlib
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from hakmem import files
 from hakmem.allocators import peers
 from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import HEAD_BYTES, kind, open_descriptor, require_kind, write_json
-from hakmem.errors import REFUSED, UserError
+from hakmem.errors import REFUSED, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, number_option, option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
@@ -39,7 +41,8 @@ def replacing(path: Path) -> Iterator[None]:
     The old files are put aside, not the new ones beside them: the recorder opens its file by its
     name again and again, also in processes that outlive the command.
     """
-    if open_descriptor(path) is not None or (path.exists() and not path.is_file()):
+    found = files.look(path) if open_descriptor(path) is None else None
+    if open_descriptor(path) is not None or (found and not stat.S_ISREG(found.st_mode)):
         raise UserError(f"--output: a trace needs a file, and {path} is none", 2)
     require_kind(path, TRACE, "--output", 2)
     with taken(path), made_way(path):
@@ -68,8 +71,7 @@ def made_way(path: Path) -> Iterator[None]:
     aside: dict[Path, Path] = {}
     try:
         for old in traces_of(path):
-            kept = old.with_name(f"{old.name}.old-{os.getpid()}")
-            old.replace(kept)
+            kept = files.put_aside(old)
             aside[old] = kept
     except OSError as error:
         bring_back(aside)
@@ -78,16 +80,16 @@ def made_way(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         for new in traces_of(path):
-            new.unlink(missing_ok=True)
+            files.remove(new)
         bring_back(aside)
         raise
     for kept in aside.values():
-        kept.unlink(missing_ok=True)
+        files.remove(kept)
 
 
 def bring_back(aside: Mapping[Path, Path]) -> None:
     for old, kept in aside.items():
-        kept.replace(old)
+        files.move(kept, old)
 
 
 def traces_of(path: Path) -> list[Path]:
@@ -100,8 +102,7 @@ def is_trace(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with path.open("rb") as file:
-            return TRACE.mark.match(file.read(HEAD_BYTES)) is not None
+        return TRACE.mark.match(files.begin_of(path, HEAD_BYTES) or b"") is not None
     except OSError:
         return False
 
@@ -206,7 +207,8 @@ def record(
     require_apart(json_path, "--json")
     if open_descriptor(path) is None:
         path = Path(os.path.realpath(path))
-    programs.require_servable(program)
+    if (holder := programs.require_servable(program)).holds_hakmem:
+        warn("record", f"{holder.remark}; the calls of malloc alone are recorded")
     below = peers.require_usable(load_checked(find(on)))
     with replacing(path):
         status = record_program(program, path, below, limit_mb, stdin)

@@ -12,7 +12,7 @@ import click
 
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
-from hakmem.options import number_option, pid_of
+from hakmem.options import complete_pids, number_option, process_of
 from hakmem.running import interruption
 from hakmem.streams import is_lost
 
@@ -24,7 +24,7 @@ PORT = 6060
 
 @click.command()
 @number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
-@click.argument("pid", type=pid_of)
+@click.argument("pid", type=process_of, shell_complete=complete_pids)
 def serve(port: int, pid: int) -> None:
     """Serve the heap profiles of PID, over HTTP.
 
@@ -37,8 +37,10 @@ def serve(port: int, pid: int) -> None:
 
     \b
     hakmem serve $(pidof server) &
-    go tool pprof http://127.0.0.1:6060/debug/pprof/heap
+    pprof -http=: http://127.0.0.1:6060/debug/pprof/heap
     curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
+
+    pprof: go install github.com/google/pprof@latest
 
     If PID keeps no profile itself, it is sampled while this command runs.
 

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from itertools import takewhile
 from pathlib import Path
 
-from hakmem import documents
+from hakmem import documents, files
 from hakmem.environment import user_folder
 from hakmem.errors import UserError
 from hakmem.inputs import read_text
@@ -45,7 +45,7 @@ def new_path(command: str, suffix: str = ".jsonl") -> Path:
     """A name of its own for each run: command, time, process."""
     folder = results_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
     except OSError as error:
         told = f"cannot make the results folder {folder}: {error.strerror}"
         raise UserError(f"{told}; HAKLAB_RESULTS names another one") from error
@@ -60,7 +60,7 @@ def prune(command: str) -> None:
         runs.setdefault(path.stem, []).append(path)
     for stem in sorted(runs)[:-KEPT_RUNS]:
         for path in runs[stem]:
-            path.unlink(missing_ok=True)
+            files.remove(path)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class Journal:
         if self.incomplete:
             return
         try:
-            with self.path.open("a") as file:
+            with files.open_to_append(self.path) as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             if not self.goes_on or "made_by" in line:

@@ -240,3 +240,19 @@ def registry(pid: int | None = None) -> CollectorRegistry:
 def text(pid: int | None = None) -> str:
     """OpenMetrics text of one look."""
     return generate_latest(registry(pid)).decode()
+
+
+def answering_head(app: Callable) -> Callable:
+    """The WSGI application of prometheus_client, which refuses HEAD: it is answered as GET, without
+    the body."""
+
+    def answer(environ: dict, start: Callable) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return app(environ, start)
+        told: list = []
+        body = b"".join(app(environ | {"REQUEST_METHOD": "GET"}, lambda *head: told.extend(head)))
+        status, headers, *rest = told
+        start(status, [*headers, ("Content-Length", str(len(body)))], *rest)
+        return []
+
+    return answer

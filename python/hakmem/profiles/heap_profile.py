@@ -6,6 +6,7 @@ member that the commands read, of its type and not negative.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -16,6 +17,7 @@ from hakmem.inputs import BYTES_MOST, read_whole
 from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
 from hakmem.processes.process_memory import MAPPING
+from hakmem.profiles import other_formats
 
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
@@ -138,10 +140,14 @@ class HeapProfile:
     maps: tuple[Mapped, ...]
     text: bytes
     labels: Mapping[int, str] = field(default_factory=dict)
+    # What the format of the file that it was read from does not tell.
+    lacks: str = ""
+    # Of the process, where that is known: its file may be one that several names lead to.
+    title: str = ""
 
     @property
     def name(self) -> str:
-        return Path(self.program).name or "program"
+        return self.title or Path(self.program).name or "program"
 
     @property
     def milliseconds(self) -> int:
@@ -173,9 +179,11 @@ def known_of_both(before: HeapProfile, after: HeapProfile) -> str:
 
 
 def read_file(path: Path) -> HeapProfile:
-    text = read_whole(path)
+    """Of any format that the library writes: its contents tell which."""
+    data = read_whole(path)
     try:
-        return parse(text)
+        other = other_formats.document_of(data, path, round(path.stat().st_mtime * 1000))
+        return parse(data if other is None else json.dumps(other).encode())
     except ValueError as error:
         told = f"{path} is no heap profile of hakmem: {printable(str(error))}"
         raise UserError(told, WRONG_USE) from error
@@ -208,6 +216,7 @@ def parse(text: bytes) -> HeapProfile:
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
         labels=labels_of(document.get("labels", [])),
+        lacks=printable(lacks) if isinstance(lacks := document.get("lacks"), str) else "",
     )
 
 

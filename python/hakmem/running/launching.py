@@ -14,13 +14,13 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from hakmem import files
 from hakmem.allocators.peers import bench_program
 from hakmem.errors import NOT_FOUND, NOT_STARTED, REFUSED, UserError
 from hakmem.plain_text import LAST_LINES, last_lines, with_last_words
@@ -176,8 +176,8 @@ def run(start: Start, stdin: Path | None = None) -> Outcome:
     arguments = launcher_arguments(report_write, start)
     with (
         os.fdopen(report_read, encoding="ascii") as report,
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
+        files.scratch_file() as out,
+        files.scratch_file() as err,
         input_of(stdin or Path(os.devnull)) as given,
     ):
         try:
@@ -297,7 +297,7 @@ def count_system_calls(
     environment = dict(settings or {})
     if preload is not None:
         environment["LD_PRELOAD"] = str(preload)
-    with tempfile.TemporaryDirectory() as folder, input_of(stdin or Path(os.devnull)) as given:
+    with files.scratch_folder() as folder, input_of(stdin or Path(os.devnull)) as given:
         out = Path(folder) / "summary"
         arguments = [strace, "-f", "-c", "-o", str(out)]
         for name, value in environment.items():

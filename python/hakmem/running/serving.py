@@ -12,13 +12,13 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hakmem import files
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import (
     Outcome,
@@ -77,7 +77,7 @@ class Server:
         report_read, report_write = os.pipe()
         arguments = launcher_arguments(report_write, start)
         try:
-            with log.open("wb") as output:
+            with files.open_to_append(log) as output:
                 self.launcher = subprocess.Popen(
                     arguments,
                     stdin=subprocess.DEVNULL,
@@ -218,7 +218,7 @@ class ServerRunner(Runner):
         port = free_port() if self.port is None else self.port
         if self.port is not None and accepts(port):
             return failed(f"port {port} is in use already"), None
-        with tempfile.TemporaryDirectory(prefix="hakmem-server-") as folder:
+        with files.scratch_folder("hakmem-server-") as folder:
             log = Path(folder) / "log"
             words = [word.replace(PORT_MARK, str(port)) for word in start.command]
             with started(replace(start, command=words), log) as server:
