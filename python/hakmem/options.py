@@ -113,7 +113,9 @@ class TargetCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         found, _, _ = self.make_parser(ctx).parse_args(list(args))
-        target = found.get("target") or ()
+        target = found.get("target")
+        # Of click, where there is none: nothing, or a mark of its own.
+        target = target if isinstance(target, tuple) else ()
         dashed = given[-len(target) - 1 : -len(target)] == ["--"]
         ctx.meta[BEHIND_DASHES] = dashed
         # Behind what is no program an option is ours.

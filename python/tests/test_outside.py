@@ -314,7 +314,12 @@ def test_what_was_sampled_before_the_end_of_the_process_is_kept(subject, tmp_pat
     time.sleep(SAMPLED_S)
     subject.process.kill()
     subject.process.wait()
-    cut_short(process, tmp_path, 0, "(there is no process|it runs another program now, or ends)")
+    cut_short(
+        process,
+        tmp_path,
+        0,
+        r"(there is no process \d+ \(any more\)|it runs another program now, or ends)",
+    )
 
 
 def test_what_was_sampled_before_an_interrupt_is_shown(subject, tmp_path):

@@ -656,7 +656,7 @@ def test_folded_stacks_are_of_the_order(written):
         f"server+0x1500;server+0x1300 {512 << 20}"
     )
     page = Path("heap.html").read_text()
-    assert " selected>bytes allocated since the start</option>" in page
+    assert " selected>bytes allocated since sampling started</option>" in page
 
 
 def test_dhat_has_the_fields_of_its_viewer():

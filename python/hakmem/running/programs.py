@@ -294,11 +294,12 @@ def library_with_hakmem(path: Path, interpreter: str, needed: Sequence[str]) -> 
     return next((lib for lib in found if lib.name != OWN_SONAME and is_hakmem(lib)), None)
 
 
-def is_hakmem(library: Path) -> bool:
-    """Whether a library has a malloc that is hakmem's, by the file's note."""
+def is_hakmem(library: Path, as_malloc: bool = True) -> bool:
+    """Whether a file holds hakmem, by its note, and has its malloc."""
     with suppress(OSError), elf_file(library) as elf:
         notes = (n for part in elf.iter_segments("PT_NOTE") for n in part.iter_notes())
-        return defines_malloc(elf) and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
+        has_malloc = not as_malloc or defines_malloc(elf)
+        return has_malloc and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
     return False
 
 
