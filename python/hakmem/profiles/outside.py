@@ -23,7 +23,7 @@ from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import name_of
 from hakmem.profiles import profile_page
-from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, parse
+from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, of_document
 from hakmem.running.threads import is_stopped, program_of, seen_by
 
 # Magic, beat, nothing, rate; sequence, error, address, bytes, milliseconds, nothing.
@@ -191,7 +191,7 @@ class Switched(Source):
             with plain_errors(self.pid):
                 document["program"] = program_of(self.pid) or self.name
                 document["maps"] = mapping_lines(self.pid)
-            return parse(json.dumps(document).encode())
+            return of_document(document, json.dumps(document).encode())
         except ValueError as error:
             raise self.failed(f"its answer cannot be read: {printable(str(error))}") from error
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hakmem.profiles.frames import INTERPRETER, PYTHON, Frame
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
-from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame, Place, Symboliser
+from hakmem.profiles.symbols import Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
@@ -80,6 +81,7 @@ class Change:
 def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
     merged: dict[Frames, Figures] = {}
     places = []
+    symboliser.prepare({pc for stack in profile.stacks for pc in stack.pcs})
     for stack in profile.stacks:
         found = symboliser.stack(stack.pcs) if stack.pcs else (UNKNOWN_PLACE,)
         places.append(found)
