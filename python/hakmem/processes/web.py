@@ -30,8 +30,10 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 # Until a request is there, and until its answer is taken; a report of megabytes over a slow tunnel
 # takes less.
 HEAD_S, SEND_S = 10.0, 60.0
+# To make an answer: a process that is stopped is waited for half of that.
+MAKE_S = 60.0
 # At the end, for answers that are on their way.
-GRACE_S = 2.0
+GRACE_S = 5.0
 # A browser opens six, Prometheus and pprof one each.
 CONNECTIONS_MOST = 32
 POLL_S = 0.1
@@ -80,7 +82,7 @@ class Request:
     def wait(self, seconds: float, *others: int) -> int | None:
         """The first of these descriptors that can be read within that time. Gone where the client
         has."""
-        self.server.allow(self.connection, seconds + SEND_S)
+        self.server.allow(self.connection, seconds + MAKE_S)
         poll = select.poll()
         for each in (*others, self.server.stopped):
             poll.register(each, select.POLLIN)
@@ -167,6 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def answer(self) -> Answer:
+        self.server.allow(self.connection, MAKE_S)
         request = Request(self.path, self.headers, self.connection, self.server)
         self.server.require_allowed(request)
         return self.server.answer(request)
