@@ -43,7 +43,7 @@ if [ -z "$environment" ]; then
     environment=build/docs-venv
     install_generator() {
         python3 -m venv --clear build/docs-venv &&
-            build/docs-venv/bin/pip install --disable-pip-version-check -r scripts/docs-requirements.txt
+            build/docs-venv/bin/pip install --disable-pip-version-check --require-hashes -r scripts/docs-requirements.lock
     }
     export -f install_generator
     scripts/step.sh "Setting up build/docs-venv for the documents" build/docs-venv.log bash -c install_generator

@@ -103,7 +103,16 @@ def parse(text: bytes) -> dict:
     if len({row["id"] for row in heaps}) < len(heaps):
         raise ValueError("its heaps are not told apart")
     check_together(figures["extents"], "requested", "tail")
-    return figures
+    return pruned(figures, FIGURES)
+
+
+def pruned(value: object, shape: Shape) -> object:
+    """Without members that nobody reads: anything may be in them, and figures are kept."""
+    if isinstance(value, dict) and isinstance(shape.kind, Mapping):
+        return {name: pruned(value[name], part) for name, part in shape.kind.items()}
+    if isinstance(value, list) and isinstance(shape.kind, Shape):
+        return [pruned(each, shape.kind) for each in value]
+    return value
 
 
 def check_rows(rows: list[dict]) -> None:

@@ -24,7 +24,7 @@ from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import name_of, title_of
 from hakmem.profiles import profile_page
-from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, parse
+from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, of_document
 from hakmem.running.threads import is_stopped, program_of, seen_by
 
 # Magic, beat, nothing, rate; sequence, error, address, bytes, milliseconds, nothing.
@@ -252,7 +252,8 @@ class Answer:
     def profile(self) -> HeapProfile:
         try:
             document = load(self.data) | {"program": self.program, "maps": self.maps}
-            return replace(parse(json.dumps(document).encode()), title=self.title)
+            found = of_document(document, json.dumps(document).encode())
+            return replace(found, title=self.title)
         except ValueError as error:
             told = f"its answer cannot be read: {printable(str(error))}"
             raise self.source.failed(told) from error
