@@ -126,7 +126,7 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
   if (HAK_LIKELY(size <= HAK_SHARED_MAX) && HAK_LIKELY(align <= HAK_GRANULE)) {
     unsigned c = hak_class_for(size);
     void *p = hak_heap_pop(h, c);
-    if (HAK_LIKELY(p != NULL)) return p;
+    if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
     hak_heap_fold(hak_tls.cache, h);
     if ((p = hak_heap_take_ready(h, c, size)) != NULL) return p;
   }
@@ -201,13 +201,18 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_slow_exit(&d);
 }
 
-bool hak_heap_free_ready(void *p) {
+static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
   hak_deferred d = {0};
-  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
   if (!hak_heap_put_ready(tag, p, &d)) return false;
   if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_are_ending())) hak_slow_exit(&d);
   return true;
+}
+
+bool hak_heap_free_ready(void *p) {
+  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {

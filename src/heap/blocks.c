@@ -125,23 +125,23 @@ static unsigned take_new(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, u
   return n;
 }
 
-unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak_heap **refuser) {
-  HAK_ASSERT(wanted > 0);
+unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, unsigned charged, hak_heap **refuser) {
+  HAK_ASSERT(wanted > 0 && (charged == 1 || charged == wanted));
   size_t size = hak_class_size(c);
   hak_heap_bin *b = make_bin(h, c);
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
   hak_lock_take(&b->lock);
-  *refuser = hak_heap_charge(h, wanted * size);
-  if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
-    wanted = 1;
+  *refuser = hak_heap_charge(h, charged * size);
+  if (HAK_UNLIKELY(*refuser != NULL) && charged > 1) {
+    wanted = charged = 1;
     *refuser = hak_heap_charge(h, size);
   }
   if (*refuser == NULL) {
     n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
-    if (n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
+    if (n < charged) hak_heap_charge_back(h, (charged - n) * size);
   }
   hak_lock_drop(&b->lock);
   return n;
@@ -158,7 +158,7 @@ static void note_end(const hak_heap *h) {
   if (HAK_UNLIKELY(hak_load_relaxed(&h->is_deleted)) && hak_load_relaxed(&h->out) == 0) hak_store_release(&some_ended, true);
 }
 
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
   hak_heap_bin *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
@@ -166,7 +166,7 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   for (unsigned done = 0; done < count;) {
     hak_verdict verdict;
     unsigned n = hak_slab_set_put(&b->slabs, tag, blocks + done, count - done, &verdict, &d->purge_due);
-    hak_heap_uncharge(h, n * hak_class_size(c));
+    if (charged) hak_heap_uncharge(h, n * hak_class_size(c));
     done += n;
     if (HAK_LIKELY(done == count)) break;
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
@@ -174,6 +174,15 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   }
   note_end(h);
   hak_lock_drop(&b->lock);
+}
+
+bool hak_heap_set_aside(hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = bytes > HAK_SHARED_MAX ? &h->lock : &bin_of(h, c)->lock;
+  hak_lock_take(lock);
+  bool stays = !hak_load_relaxed(&h->is_deleted);
+  if (stays) hak_heap_uncharge(h, bytes);
+  hak_lock_drop(lock);
+  return stays;
 }
 
 /* --- pieces --- */
@@ -194,7 +203,7 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_
 }
 
 /* One block, which nothing caches: of a bin, no new slab. */
-static void *take_slab_block(hak_heap *h, unsigned c) {
+static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c) {
   hak_heap_bin *b = bin_of(h, c);
   void *p = NULL;
   if (b == NULL) return NULL;
@@ -211,15 +220,15 @@ static void *take_slab_block(hak_heap *h, unsigned c) {
 void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
   hak_heap *refuser;
   if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, size, HAK_GRANULE, &refuser);
-  return hak_heap_may_cache(h) ? NULL : take_slab_block(h, c);
+  return hak_heap_caches(h) ? NULL : take_slab_block(h, c);
 }
 
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
-  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_may_cache(h)) return false;
+  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_caches(h)) return false;
   hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
-  hak_heap_put(h, c, &p, 1, d);
+  hak_heap_put(h, c, &p, 1, true, d);
   return true;
 }
 
@@ -229,7 +238,7 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
     t.p = take_piece(h, c, size, align, &t.refuser);
     return t;
   }
-  if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
+  if (hak_heap_take(h, c, &t.p, 1, 1, &t.refuser) == 0) t.p = NULL;
   if (t.p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
   return t;
 }
@@ -294,15 +303,14 @@ static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *
   hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
+void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
   hak_lock_take(&h->lock);
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
     size_t bytes = hak_heap_large_size(s, blocks[i]);
-    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
-      hak_heap_uncharge(h, bytes);
-    else
-      note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
+    bool given = bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due);
+    if (given && charged) hak_heap_uncharge(h, bytes);
+    if (!given) note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
   note_end(h);
   hak_lock_drop(&h->lock);
@@ -405,9 +413,9 @@ void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
   else if (bytes == 0)
     note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else if (class_code < HAK_CLASS_COUNT)
-    hak_heap_put(h, class_code, &p, 1, d);
+    hak_heap_put(h, class_code, &p, 1, true, d);
   else
-    hak_heap_put_large(h, &p, 1, d);
+    hak_heap_put_large(h, &p, 1, true, d);
 }
 
 /* --- all of a heap --- */

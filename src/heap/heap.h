@@ -60,7 +60,7 @@ struct hakmem_heap {
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
-  uint32_t near_limit; /* hak_heap_near: whether its caches are empty, and stay so */
+  uint32_t near_limit; /* hak_heap_near */
   uint64_t near_since_ms; /* relaxed */
   hak_lock lock; /* from here on; and of its pieces */
   hak_piece *pieces, *current;
@@ -74,8 +74,8 @@ struct hakmem_heap {
   char name[HAK_HEAP_NAME];
 };
 
-/* A request was refused: nothing goes into caches of the heap, and of those below it, until the sum has fallen. While DRAINED they are empty: what is refused
- * now is refused for good. */
+/* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
+ * is refused for good. */
 enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
@@ -173,17 +173,19 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short ways: of a class that has no slabs yet, from pieces, and of one whose blocks may not be cached, from slabs; NULL: take the long one. */
+/* The short ways: of a class that has no slabs yet, from pieces, and of a heap whose blocks are not cached, from slabs; NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
+/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all or one; *refuser as above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
 /* The same of large blocks that were cached. */
-void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
+void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
+/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap was deleted, and it does. */
+bool hak_heap_set_aside(hak_heap *heap, unsigned class_code, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
@@ -224,10 +226,15 @@ void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
  * as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
-/* Whether the heap's blocks may go into caches: not while it, or one above it, is near its limit. */
-bool hak_heap_may_cache(const hak_heap *heap);
-/* The heap has refused a request: its caches are emptied, and stay so until the sum has fallen. */
+/* Whether the heap's blocks go into caches. */
+bool hak_heap_caches(const hak_heap *heap);
+/* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until the sum has fallen. */
 void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+/* Whether caches have something of the heap that does not count. */
+bool hak_heap_has_aside_locked(const hak_heap *heap);
+/* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
+void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
+bool hak_heap_push_aside(uint32_t tag, void *p);
 HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);

@@ -371,6 +371,8 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
 
 void hak_heap_raise_peak(hak_heap *h, size_t live) {
   if ((int64_t)live <= 0) return;
+  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never live. */
+  live = hak_min_size(live, hak_max_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->out)));
   size_t peak = hak_load_relaxed(&h->peak);
   while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }

@@ -66,6 +66,33 @@ TEST(Default, ServesEachFunction) {
   });
 }
 
+TEST(Default, AlignsBlocksOfNoBytes) {
+  Heap heap;
+  hakmem_heap_set_default(heap);
+  size_t wrong = 0;
+  for (size_t alignment = 16; alignment <= size_t{2} << 20; alignment *= 2) {
+    for (int i = 0; i < 50; i++) {
+      void *p = nullptr;
+      int error = posix_memalign(&p, alignment, 0);
+      void *const blocks[] = {error == 0 ? p : nullptr,
+                              aligned_alloc(alignment, 0),
+                              memalign(alignment, 0),
+                              operator new(0, std::align_val_t{alignment}),
+                              operator new[](0, std::align_val_t{alignment}),
+                              hakmem_aligned_alloc(alignment, 0),
+                              hakmem_aligned_calloc(alignment, 1, 0),
+                              hakmem_aligned_realloc(nullptr, alignment, 0)};
+      for (void *block : blocks) wrong += block == nullptr || reinterpret_cast<uintptr_t>(block) % alignment != 0;
+      for (size_t k = 0; k < std::size(blocks); k++) k == 3   ? operator delete(blocks[k], std::align_val_t{alignment})
+                                                     : k == 4 ? operator delete[](blocks[k], std::align_val_t{alignment})
+                                                              : free(blocks[k]);
+      free(malloc(16));
+    }
+  }
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(wrong, 0u);
+}
+
 TEST(Default, ServesOperatorNew) {
   expect_in_heap("new", [] { return operator new(100); }, [](void *p) { operator delete(p); });
   expect_in_heap("new of a page", [] { return operator new(5000); }, [](void *p) { operator delete(p, size_t{5000}); });

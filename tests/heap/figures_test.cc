@@ -105,6 +105,30 @@ TEST(Stats, PeakOfOneThread) {
   }
 }
 
+// A limit that is hit often, so that threads take what others have cached of the heap while these count in it.
+TEST(Stats, AddUpBesideThreadsThatTakeFromEachOther) {
+  Heap heap(2 * MIB);
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 4; seed++) {
+    threads.emplace_back([&heap, seed] {
+      std::mt19937 random(seed);
+      void *blocks[16] = {};
+      for (int i = 0; i < 200000; i++) {
+        void *&p = blocks[random() % 16];
+        hakmem_free(p);
+        p = hakmem_heap_malloc(heap, random() % 8 != 0 ? 16 + random() % 2000 : random() % 200000);
+      }
+      for (void *p : blocks) hakmem_free(p);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  hakmem_heap_stats stats = heap.stats();
+  EXPECT_EQ(stats.live, 0u);
+  EXPECT_EQ(stats.blocks, 0u);
+  EXPECT_EQ(stats.total, 0u);
+  EXPECT_LE(stats.peak, 2 * MIB);
+}
+
 TEST(Stats, NumbersAreNeverUsedAgain) {
   std::set<uint64_t> ids;
   for (int i = 0; i < 1000; i++) {
