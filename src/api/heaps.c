@@ -40,8 +40,8 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->size, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
-/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
-static void call_back(hak_heap *h, bool called, hak_deferred *d) {
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap `of`. */
+static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
   void *context = h->context;
@@ -51,7 +51,10 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   if (!due) return;
   hak_heap_flush(h, d); /* nothing goes into caches from here on */
   hak_heap_flush_others(h, d);
+  const hak_heap_entry *entry = hak_heap_entry_of(of);
+  uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);
+  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life)) hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
 }
 
 #define TRIES 4 /* at the caches of threads that are in a slow path */
@@ -79,7 +82,7 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
     if (r.p != NULL || r.refuser == NULL) return r;
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
-    call_back(r.refuser, (called & bit) != 0, d);
+    call_back(q->h, r.refuser, (called & bit) != 0, d);
     called |= bit;
     r = attempt(q, d);
   }

@@ -68,13 +68,13 @@ static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
   HAK_ASSERT(hak_heap_cache_has_heap(k));
   if ((k->requests | k->frees) == 0) return;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* --- a cache's life; the owner, or a thief --- */
