@@ -86,13 +86,13 @@ static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
   HAK_ASSERT(has_heap(k));
   if ((k->requests | k->frees) == 0) return;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* --- the owner and thieves --- */
@@ -641,6 +641,7 @@ int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->
 
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
+  hak_heap_forget_lost();
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     hak_thread_heaps *th = hak_thread_heaps_of(t);
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;

@@ -113,7 +113,7 @@ TEST(Stats, AddUpBesideThreadsThatTakeFromEachOther) {
     threads.emplace_back([&heap, seed] {
       std::mt19937 random(seed);
       void *blocks[16] = {};
-      for (int i = 0; i < 200000; i++) {
+      for (int i = 0; i < 1000000; i++) {
         void *&p = blocks[random() % 16];
         hakmem_free(p);
         p = hakmem_heap_malloc(heap, random() % 8 != 0 ? 16 + random() % 2000 : random() % 200000);
@@ -183,6 +183,22 @@ TEST(Visit, CallsForEachBlock) {
   EXPECT_EQ(heap.stats().blocks, blocks.size());
   size_t left = 17;
   EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *context) { return --*static_cast<size_t *>(context) > 0; }, &left), 17u);
+}
+
+TEST(Visit, ShowsEachMappingOnceWhileOthersAreMade) {
+  Heap heap;
+  for (int i = 0; i < 100; i++) ASSERT_NE(hakmem_heap_malloc(heap, 33 * MIB), nullptr);
+  struct Seen {
+    std::set<void *> blocks, others;
+  } seen;
+  auto note = [](void *p, size_t, void *context) {
+    Seen *s = static_cast<Seen *>(context);
+    for (int i = 0; i < 12; i++) s->others.insert(hakmem_malloc(33 * MIB));
+    return s->blocks.insert(p).second;
+  };
+  EXPECT_EQ(hakmem_heap_visit(heap, note, &seen), 100u);
+  EXPECT_EQ(seen.blocks.size(), 100u);
+  for (void *p : seen.others) hakmem_free(p);
 }
 
 // Blocks that other threads have freed, and have in their caches, are not the program's.

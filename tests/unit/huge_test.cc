@@ -62,7 +62,8 @@ size_t looked_at;
 TEST_F(Huge, BlocksAreLookedAtAFewAtATime) {
   std::vector<char *> blocks(1000);
   for (char *&p : blocks) ASSERT_NE(p = alloc(PAGE), nullptr);
-  size_t place = 0, bytes = 0, all = 0;
+  uintptr_t place = 0;
+  size_t bytes = 0, all = 0;
   do {
     looked_at = 0;
     EXPECT_EQ(hak_huge_find([](const void *, size_t) { return looked_at++, false; }, &place, &bytes), nullptr);
