@@ -40,8 +40,8 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
-/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
-static void call_back(hak_heap *h, bool called, hak_deferred *d) {
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap `of`. */
+static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
   void *context = h->context;
@@ -50,7 +50,10 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_drop(&hak_heaps_lock);
   if (!due) return;
   hak_heap_drain(h, d);
+  const hak_heap_entry *entry = hak_heap_entry_of(of);
+  uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);
+  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life)) hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
 }
 
 /* How far above h it is, as a bit; those too far have the last. */
@@ -78,7 +81,7 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
   while ((r = without_caches(r, q, d)).p == NULL && r.refuser != NULL) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
-    call_back(r.refuser, (called & bit) != 0, d);
+    call_back(q->h, r.refuser, (called & bit) != 0, d);
     called |= bit;
     r = attempt(q, d);
   }
@@ -126,7 +129,7 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
   if (HAK_LIKELY(size <= HAK_SHARED_MAX) && HAK_LIKELY(align <= HAK_GRANULE)) {
     unsigned c = hak_class_for(size);
     void *p = hak_heap_pop(h, c);
-    if (HAK_LIKELY(p != NULL)) return p;
+    if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
     hak_heap_fold(hak_tls.cache, h);
     if ((p = hak_heap_take_ready(h, c)) != NULL) return p;
   }
@@ -201,13 +204,18 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_slow_exit(&d);
 }
 
-bool hak_heap_free_ready(void *p) {
+static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
   hak_deferred d = {0};
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
+  return true;
+}
+
+bool hak_heap_free_ready(void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
-  if (!hak_heap_put_ready(tag, p, &d)) return false;
-  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_are_ending())) hak_slow_exit(&d);
-  return true;
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {

@@ -44,7 +44,7 @@ static size_t bytes_of(unsigned c) { return is_large(c) ? hak_align_up(hak_class
 static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
 static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
 
-static bool load(hak_heap_cache *k, unsigned c) {
+HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   if (has_magazine(k, c)) return true;
   void **magazine = (void **)hak_meta_take();
   if (magazine == NULL) return false;
@@ -56,6 +56,21 @@ static bool load(hak_heap_cache *k, unsigned c) {
 
 static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0; }
 
+static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c] == NULL; }
+static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0; }
+
+/* --- whose it is --- */
+
+static uint64_t life_of(const hak_heap_cache *k) { return hak_load_relaxed(&k->life) & ~HAK_HEAP_ASIDE; }
+static bool is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->life) & HAK_HEAP_ASIDE) != 0; }
+static bool has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == life_of(k); }
+
+HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  return k != &hak_no_heap_cache && life_of(k) == h->life ? k : NULL;
+}
+
 /* --- counts --- */
 
 static void count_from_zero(hak_heap_cache *k) {
@@ -65,25 +80,25 @@ static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->frees, 0);
 }
 
-/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which is in a slow path, or a thief that has the cache. Under the heap's
+/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or a thief that has it. Under the heap's
  * lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
-  HAK_ASSERT(hak_heap_cache_has_heap(k));
+  HAK_ASSERT(has_heap(k));
   if ((k->requests | k->frees) == 0) return;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* --- the owner and thieves --- */
 
 /* No lock may be held that a thief takes. May nest: a thief leaves a cache alone whose owner is at it, and waits for nobody with the lock. */
-static void enter(hak_heap_cache *k) {
+HAK_INLINE void enter(hak_heap_cache *k) {
   hak_add_own(&k->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
   while (HAK_UNLIKELY(hak_heap_is_met(k))) {
@@ -106,15 +121,15 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
   hak_heap *h = k->entry->heap;
   if (is_large(c))
-    hak_heap_put_large(h, blocks, count, d);
+    hak_heap_put_large(h, blocks, count, !is_aside(k), d);
   else
-    hak_heap_put(h, c, blocks, count, d);
+    hak_heap_put(h, c, blocks, count, !is_aside(k), d);
 }
 
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
-  bool exists = hak_heap_cache_has_heap(k);
+  bool exists = has_heap(k);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (!has_magazine(k, c)) continue;
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
@@ -128,9 +143,33 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 
 static void unlink_cache(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (!hak_heap_cache_has_heap(k)) return; /* its list has ended with the heap, or with its life */
+  if (!has_heap(k)) return; /* its list has ended with the heap, or with its life */
   *(k->prev != NULL ? &k->prev->next : &k->entry->heap->caches) = k->next;
   if (k->next != NULL) k->next->prev = k->prev;
+}
+
+static size_t cached_bytes(const hak_heap_cache *k) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += count_of(k, c) * bytes_of(c);
+  return bytes;
+}
+
+/* What the cache has counts no more to limits: each block is charged when it is handed out. */
+static void set_aside(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (is_aside(k) || !has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  fold(k);
+  if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
+  hak_store_release(&k->life, life_of(k) | HAK_HEAP_ASIDE);
+}
+
+/* The other way, if a limit does not say no. */
+static void take_back_in(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!is_aside(k) || !has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_release(&k->life, life_of(k));
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
@@ -161,7 +200,18 @@ static hak_heap_cache *new_cache(const hak_tcache *t) {
   return k;
 }
 
-/* The heap has been used as often as others of its place: it has the place now. Where it drains meanwhile, which is seen under the lock, the thief has not seen this one. */
+/* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
+HAK_INLINE bool has_to_fall(const hak_heap *h) {
+  bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
+  return full || hak_load_relaxed(&h->near_limit) != HAK_HEAP_NOT_NEAR;
+}
+HAK_INLINE bool is_near(const hak_heap *h) {
+  while (h != NULL && !has_to_fall(h)) h = h->parent;
+  return h != NULL;
+}
+
+/* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
+ * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = make_heaps(t);
   if (th == NULL) return NULL;
@@ -173,55 +223,58 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
   enter(k);
   hak_lock_take(&hak_heaps_lock);
-  bool may = hak_heap_may_cache(h);
-  if (may && !is_new) {
+  if (!is_new) {
     empty(k, d);
     unlink_cache(k);
   }
-  if (may) begin(k, h);
+  begin(k, h);
+  if (is_near(h)) set_aside(k);
   hak_lock_drop(&hak_heaps_lock);
   leave(k);
-  if (may)
-    __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
-  else if (is_new)
-    hak_meta_give_one(k);
-  return may ? k : NULL;
+  __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
+  return k;
 }
 
 void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
-  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
-  if (k == NULL || (hak_load_relaxed(&k->requests) == 0 && hak_load_relaxed(&k->frees) == 0)) return;
-  enter(k);
+  hak_heap_cache *k = find(t, h);
+  if (k == NULL || (hak_load_relaxed(&k->requests) | hak_load_relaxed(&k->frees)) == 0) return;
+  enter(k); /* a thief folds, too; what it does before it lets go is seen here */
   fold(k);
   leave(k);
 }
 
 /* --- calls --- */
 
-/* Not where the sum has to fall, below its limit or for a callback: what is cached would serve requests, or not be seen to be free. */
-static bool has_to_fall(const hak_heap *h) {
-  return hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
-}
-bool hak_heap_may_cache(const hak_heap *h) {
-  if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;
-  while (h != NULL && !has_to_fall(h) && hak_load_relaxed(&h->near_limit) == HAK_HEAP_NOT_NEAR) h = h->parent;
-  return h == NULL;
-}
+bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
 
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  return k != NULL || !hak_heap_may_cache(h) ? k : make_cache(t, h, d);
+  if (!hak_heap_caches(h)) return NULL;
+  hak_heap_cache *k = find(t, h);
+  return k != NULL ? k : make_cache(t, h, d);
 }
 
-/* Whether the cache, which the thread has entered, may have blocks of the class more: asked from inside, so that a thief that drains the heap finds the thread at its cache, or the
- * thread sees that the heap drains. */
-static bool may_fill(hak_heap_cache *k, const hak_heap *h, unsigned c) { return hak_heap_may_cache(h) && load(k, c); }
+static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
+  hak_lock_take(&hak_heaps_lock);
+  if (near)
+    set_aside(k);
+  else
+    take_back_in(k);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+/* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
+HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
+  bool near = is_near(h);
+  if (HAK_LIKELY(near == is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
+  settle_now(k, near);
+}
 
 static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(count_of(k, c) == 0);
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, (unsigned)hak_min_size(k->batch[c], usable(c)), &r.refuser);
+  unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, is_aside(k) ? 1 : wanted, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c] += n - 1;
@@ -230,15 +283,34 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   return r;
 }
 
+static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_heap_try r = {0};
+  HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
+  if (is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
+  if (r.refuser != NULL) return r;
+  r.p = hak_magazine_pop(&k->top[c]);
+  hak_heap_count_alloc(k, bytes_of(c));
+  return r;
+}
+
+/* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
+static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
+  HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
+  if (is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
+  *++k->top[c] = p;
+  hak_heap_count_free(k, bytes_of(c));
+  return true;
+}
+
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_heap_try r = {0};
   hak_heap_cache *k = cache_for(t, h, d);
   if (k == NULL) return r;
   enter(k);
-  r.p = hak_magazine_pop(&k->top[c]);
-  if (r.p != NULL)
-    hak_heap_count_alloc(k, bytes_of(c));
-  else if (!is_large(c) && may_fill(k, h, c))
+  settle(k, h);
+  if (!is_empty(k, c))
+    r = pop(k, h, c);
+  else if (!is_large(c) && load(k, c))
     r = refill(k, h, c);
   leave(k);
   return r;
@@ -262,23 +334,56 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   hak_heap_cache *k = cache_for(t, h, d);
   if (k == NULL) return false;
   enter(k);
-  bool has_room = may_fill(k, h, c);
-  if (has_room && count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
-  if (has_room && HAK_CHECKS && is_cached(k, c, p)) {
+  settle(k, h);
+  bool done = load(k, c);
+  if (done && is_full(k, c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  if (done && HAK_CHECKS && is_cached(k, c, p))
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
-  } else if (has_room) {
-    *++k->top[c] = p;
-    hak_heap_count_free(k, bytes_of(c));
-  }
+  else if (done)
+    done = push(k, h, c, p);
   leave(k);
-  return has_room;
+  return done;
+}
+
+/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
+void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
+  hak_heap_cache *k = find(hak_tls.cache, h);
+  if (k == NULL || !is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
+  void *p = NULL;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
+    p = hak_magazine_pop(&k->top[c]);
+    hak_heap_count_alloc(k, hak_class_size(c));
+  }
+  hak_heap_leave(k, busy);
+  return p;
+}
+
+bool hak_heap_push_aside(uint32_t tag, void *p) {
+  uint32_t owner = HAK_TAG_OWNER(tag);
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
+  if (th == NULL || c >= HAK_CLASS_COUNT) return false;
+  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  if (k->owner != owner || !is_aside(k) || !has_heap(k)) return false;
+  bool done = false;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k)) && hak_magazine_push(&k->top[c], p)) {
+    done = hak_heap_set_aside(k->entry->heap, c, hak_class_size(c));
+    if (HAK_LIKELY(done))
+      hak_heap_count_free(k, hak_class_size(c));
+    else
+      k->top[c]--;
+  }
+  hak_heap_leave(k, busy);
+  return done;
 }
 
 /* --- giving back --- */
 
 static bool is_of(const hak_heap_cache *k, const hak_heap *within) {
   hak_assert_held(&hak_heaps_lock);
-  return within == NULL || (hak_heap_cache_has_heap(k) && hak_heap_is_within(k->entry->heap, within));
+  return within == NULL || (has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
 /* What the calling thread has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
@@ -309,7 +414,8 @@ void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 typedef struct theft {
   uint32_t number; /* caches that it came by have it */
-  bool idle;       /* what was not used since the clock's last turn */
+  bool idle;       /* of what was not used since the clock's last turn */
+  bool aside;      /* sets aside what caches have; else empties them */
   bool missed;     /* an owner was at its cache */
   bool works;      /* the system has the barrier */
   unsigned count;
@@ -317,18 +423,20 @@ typedef struct theft {
 } theft;
 
 static uint32_t thefts;
+typedef enum theft_kind { ALL, IDLE, ASIDE } theft_kind;
 
-static void begin_theft(theft *of, bool idle) {
+static void begin_theft(theft *of, theft_kind kind) {
   hak_assert_held(&hak_tcache_reach_lock);
   of->number = ++thefts == 0 ? ++thefts : thefts;
-  of->idle = idle;
+  of->idle = kind == IDLE;
+  of->aside = kind == ASIDE;
   of->missed = false;
   of->works = true;
 }
 
 static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP) return;
+  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && is_aside(k))) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
   if (of->idle) k->calls_at_turn = calls;
   if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
@@ -366,19 +474,21 @@ static void rob_group(theft *of, hak_deferred *d) {
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
-    if (of->works && hak_load_acquire(&k->busy) == 0)
+    bool has = of->works && hak_load_acquire(&k->busy) == 0;
+    of->missed |= of->works && !has;
+    if (has && of->aside)
+      set_aside(k);
+    else if (has)
       empty(k, d);
-    else
-      of->missed |= of->works;
     hak_store_release(&k->thief, 0);
   }
 }
 
 /* `within` NULL: all heaps. The reach lock keeps another theft, which would have another number, from coming between. */
-static bool rob(hak_heap *within, bool idle, hak_deferred *d) {
+static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
   theft of;
   hak_lock_take(&hak_tcache_reach_lock);
-  begin_theft(&of, idle);
+  begin_theft(&of, kind);
   do {
     hak_lock_take(&hak_heaps_lock);
     of.count = 0;
@@ -393,28 +503,50 @@ static bool rob(hak_heap *within, bool idle, hak_deferred *d) {
   return of.missed;
 }
 
-/* An owner is at its cache for a microsecond, or a millisecond where a slab has to be made; unless it has no processor. 0 ms: some 50 us, which the kernel adds. */
-static void wait_for_owner(unsigned tries) { hak_os_sleep_ms(tries < HAK_LOCK_STEPS ? 0 : 1); }
-
-bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) {
-  for (unsigned tries = 0; rob((hak_heap *)within, false, d); tries++) {
-    if (tries == HAK_LOCK_STEPS + HAK_LOCK_PATIENCE_MS) return false;
-    wait_for_owner(tries);
+/* An owner is at its cache for a microsecond, as long as the barrier takes; or it has no processor. False: for half a second. */
+#define AT_ONCE 8
+static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
+  for (unsigned tries = 0; rob((hak_heap *)within, kind, d); tries++) {
+    if (tries == AT_ONCE + HAK_LOCK_PATIENCE_MS) return false;
+    if (tries >= AT_ONCE) hak_os_sleep_ms(1);
   }
   return true;
 }
 
-void hak_heap_decay_others(hak_deferred *d) { rob(NULL, true, d); }
+bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) { return rob_all(within, ALL, d); }
+
+void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
+
+static void set_own_aside(const hak_heap *within) {
+  const hak_tcache *t = hak_tls.cache;
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == &hak_no_heap_cache || is_aside(k)) continue;
+    enter(k);
+    hak_lock_take(&hak_heaps_lock);
+    if (is_of(k, within)) set_aside(k);
+    hak_lock_drop(&hak_heaps_lock);
+    leave(k);
+  }
+}
 
 void hak_heap_drain(hak_heap *h, hak_deferred *d) {
   uint32_t before = HAK_HEAP_NOT_NEAR;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
   hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING); /* the thief's barrier is behind it: who is not at its cache then sees it */
   if (before == HAK_HEAP_DRAINED) return;
-  hak_heap_flush(h, d);
-  bool all = hak_heap_flush_others(h, d);
+  set_own_aside(h);
+  bool all = rob_all(h, ASIDE, d);
   before = HAK_HEAP_DRAINING;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+bool hak_heap_has_aside_locked(const hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  bool has = false;
+  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = is_aside(k);
+  return has;
 }
 
 static void end_cache(hak_heap_cache *k, hak_deferred *d) {
@@ -447,7 +579,7 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
+  uint64_t life = hak_load_acquire(&k->life) & ~HAK_HEAP_ASIDE; /* begin() releases it */
   if (life == 0) return;
   const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
   if (of == NULL || life != of->life) return;
@@ -515,7 +647,7 @@ void hak_heap_fork_child(void) {
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
-      if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
+      if (k == &hak_no_heap_cache || !has_heap(k)) continue;
       fold(k);
       unlink_cache(k);
     }

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -646,6 +648,122 @@ TEST_F(Forks, WhileThreadsWorkInHeaps) {
   }
 }
 
+// --- walks that are left, and heaps that end meanwhile ---
+
+std::atomic<int> seen_by_visitor;
+
+// Each way out of a visitor that is no return: afterwards any thread forks, destroys, deletes and lists.
+void leave_visitor(void (*leave)(), bool lists) {
+  hakmem_heap *above = new_heap(), *heap = new_heap(0, above, 0, "left");
+  for (size_t size : {size_t{100}, size_t{20000}, 40 * MIB}) block_in(heap, size);
+  static void (*way)();
+  way = leave;
+  seen_by_visitor = 0;
+  auto visit_heap = [](hakmem_heap *h, void *) { return seen_by_visitor++, strcmp(hakmem_heap_name(h), "left") == 0 ? way() : void(), true; };
+  auto visit_block = [](void *, size_t, void *) { return seen_by_visitor++, way(), true; };
+  std::thread([&] { lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr); }).join();
+  EXPECT_GE(seen_by_visitor, 1);
+  alarm(30);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    hakmem_heap_destroy(heap);
+    _exit(hakmem_heap_list(nullptr, nullptr) == 1 && hakmem_heap_check() == 0 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  hakmem_heap_destroy(above);
+  EXPECT_EQ(heaps(), 0u);
+  EXPECT_EQ(hakmem_heap_list([](hakmem_heap *, void *) { return true; }, nullptr), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  alarm(0);
+}
+
+jmp_buf back;
+
+TEST(Visitors, AreCancelled) {
+  for (bool lists : {false, true}) {
+    leave_visitor(
+        [] {
+          pthread_cancel(pthread_self());
+          pthread_testcancel();
+        },
+        lists);
+  }
+}
+
+TEST(Visitors, EndTheirThread) {
+  for (bool lists : {false, true}) leave_visitor([] { pthread_exit(nullptr); }, lists);
+}
+
+TEST(Visitors, Jump) {
+  auto jump = [](bool lists) {
+    hakmem_heap *above = new_heap(), *heap = new_heap(0, above);
+    block_in(heap, 100);
+    if (setjmp(back) == 0) {
+      auto visit_heap = [](hakmem_heap *, void *) { return longjmp(back, 1), true; };
+      auto visit_block = [](void *, size_t, void *) { return longjmp(back, 1), true; };
+      lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr);
+      ADD_FAILURE();
+    }
+    std::thread(hakmem_heap_destroy, heap).join();
+    hakmem_heap_delete(above);
+    EXPECT_EQ(heaps(), 0u);
+  };
+  jump(false);
+  jump(true);
+}
+
+TEST(Visitors, Throw) {
+  hakmem_heap *heap = new_heap();
+  block_in(heap, 100);
+  for (bool lists : {false, true}) {
+    auto visit_heap = [](hakmem_heap *, void *) -> bool { throw 1; };
+    auto visit_block = [](void *, size_t, void *) -> bool { throw 1; };
+    EXPECT_THROW(lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr), int);
+  }
+  std::thread(hakmem_heap_destroy, heap).join();
+  EXPECT_EQ(heaps(), 0u);
+}
+
+// Nobody waits for a visitor: what it has stays readable, and the walk goes on.
+TEST(Visitors, HaveHeapsThatOthersEnd) {
+  static hakmem_heap *top;
+  for (bool deletes : {false, true}) {
+    top = new_heap(0, nullptr, 0, "top");
+    hakmem_heap *middle = new_heap(0, top, 0, "middle"), *low = new_heap(0, middle, 0, "low"), *after = new_heap(0, nullptr, 0, "after");
+    block_in(low, 100);
+    std::vector<std::string> seen;
+    struct Walk {
+      std::vector<std::string> *seen;
+      bool deletes;
+    } walk = {&seen, deletes};
+    auto visit = [](hakmem_heap *h, void *context) {
+      const Walk *w = static_cast<Walk *>(context);
+      w->seen->push_back(hakmem_heap_name(h));
+      if (w->seen->back() != "low") return true;
+      hakmem_heap *parent = hakmem_heap_parent(h), *above = hakmem_heap_parent(parent);
+      std::thread(w->deletes ? hakmem_heap_delete : hakmem_heap_destroy, top).join();
+      for (int i = 0; i < 100; i++) new_heap(0, nullptr, 0, "new");
+      EXPECT_STREQ(hakmem_heap_name(h), "low");
+      EXPECT_STREQ(hakmem_heap_name(parent), "middle");
+      EXPECT_STREQ(hakmem_heap_name(above), "top");
+      EXPECT_EQ(hakmem_heap_parent(h), nullptr);
+      if (!w->deletes) EXPECT_EQ(stats_of(h).held, 0u);
+      EXPECT_EQ(stats_of(parent).live, 0u);
+      return true;
+    };
+    EXPECT_EQ(hakmem_heap_list(visit, &walk), 104u);
+    EXPECT_EQ(seen[3], "after");
+    EXPECT_EQ(heaps(), 101u);
+    hakmem_heap_list([](hakmem_heap *h, void *) { return hakmem_heap_destroy(h), true; }, nullptr);
+    EXPECT_EQ(heaps(), 0u);
+    (void)after;
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // --- a fork beside a thread that the system, or the program in its place, keeps waiting ---
 
 std::atomic<int> waits; /* 1: the next such call is to wait; 2: it does; 3: it goes on */
@@ -726,6 +844,20 @@ TEST(ForkBeside, ABlockThatIsFreed) {
   EXPECT_EQ(child_beside([](hakmem_heap *, void *p) { hakmem_free(p); }, look_for_nothing), 0);
 }
 
+// The program's munmap may take a lock that its fork handler has.
+TEST(ForkBeside, AHeapThatIsResetOrDestroyed) {
+  auto reset = [](hakmem_heap *heap, void *) { hakmem_heap_reset(heap); };
+  EXPECT_EQ(child_beside(reset, look_for_nothing), 0);
+  auto destroy = [](hakmem_heap *heap, void *) {
+    hakmem_heap *child = new_heap(0, heap);
+    block_in(child, 40 * MIB);
+    hakmem_free(block_in(heap, 100).p);
+    hakmem_heap_destroy(child);
+    hakmem_heap_reset(heap);
+  };
+  EXPECT_EQ(child_beside(destroy, [](hakmem_heap *) { return 0; }), 0);
+}
+
 TEST(ForkBeside, ABlockThatGrows) {
   if (HAK_HARDENED) GTEST_SKIP() << "it grows between its guard pages, or is copied";
   auto work = [](hakmem_heap *heap, void *p) {
@@ -761,6 +893,40 @@ TEST(Fork, TheDefaultStays) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   hakmem_free(p);
+}
+
+// In a child that has just begun: pages that the fork handlers have copied, and what the kernel itself has.
+long faults_of_a_child() {
+  int ends[2];
+  if (pipe(ends) != 0) abort();
+  pid_t child = fork();
+  if (child == 0) {
+    rusage use = {};
+    getrusage(RUSAGE_SELF, &use);
+    _exit(write(ends[1], &use.ru_minflt, sizeof use.ru_minflt) == sizeof use.ru_minflt ? 0 : 1);
+  }
+  long faults = -1;
+  EXPECT_EQ(read(ends[0], &faults, sizeof faults), static_cast<ssize_t>(sizeof faults));
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
+  return faults;
+}
+
+TEST(Fork, TouchesNoHeap) {
+  std::atomic<bool> end{false};
+  std::thread sleeper([&] { /* a fork of one thread takes no lock */
+    while (!end) usleep(1000);
+  });
+  hakmem_heap *parent = new_heap();
+  block_in(parent, 1000);
+  long few = faults_of_a_child();
+  for (int i = 0; i < 3000; i++)
+    for (int n = 0; n < 30; n++) block_in(i % 2 == 0 ? parent : new_heap(0, parent), 300);
+  EXPECT_LE(faults_of_a_child(), few + 20);
+  end = true;
+  sleeper.join();
+  hakmem_heap_destroy(parent);
 }
 
 // --- misuse: one line that names the address, and SIGABRT ---
