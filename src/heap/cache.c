@@ -87,7 +87,7 @@ static void fold(hak_heap_cache *k) {
   HAK_ASSERT(has_heap(k));
   if ((k->requests | k->frees) == 0) return;
   hak_lock_take(hak_heap_lock(h));
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);

@@ -53,12 +53,24 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
 /* The heap is there, and what is cached counts: who uses it knows, or has the registry lock. */
 HAK_INLINE bool hak_heap_cache_is_open(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
-HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) - hak_load_relaxed(&k->below); }
+/* In `most`: the thread is about to store 0 to `below`, which does not count. */
+#define HAK_HEAP_RISES ((int64_t)1 << 62)
+HAK_INLINE int64_t hak_heap_most(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) & ~HAK_HEAP_RISES; }
+HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) {
+  int64_t most = hak_load_relaxed(&k->most);
+  return HAK_UNLIKELY(most >= HAK_HEAP_RISES) ? most & ~HAK_HEAP_RISES : most - hak_load_relaxed(&k->below);
+}
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t below = k->below - (int64_t)size;
   if (HAK_UNLIKELY(below < 0)) {
-    hak_add_own(&k->most, -below);
+    /* One store moves both: a fork's child, where the thread is gone, has the sum of before or after. */
+    int64_t most = k->most - below;
+    hak_store_relaxed(&k->most, most | HAK_HEAP_RISES);
+    HAK_RELEASE_OWN();
+    hak_store_relaxed(&k->below, 0);
+    HAK_RELEASE_OWN();
+    hak_store_relaxed(&k->most, most);
     below = 0;
   }
   hak_store_relaxed(&k->below, below);

@@ -96,8 +96,8 @@ extern hak_lock hak_heaps_lock;
  * fork takes them all, whatever the number of heaps, and touches no heap. Neighbours by index have different ones. */
 #define HAK_HEAP_LOCKS 256
 typedef struct hak_shared_lock {
-  _Alignas(64) hak_lock lock; /* a cache line: who has one does not disturb who has the next */
-} hak_shared_lock;
+  hak_lock lock;
+} __attribute__((aligned(64))) hak_shared_lock; /* a cache line: who has one does not disturb who has the next */
 extern hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) { return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock; }
 /* Bins of one heap follow each other, and so have different ones. */
