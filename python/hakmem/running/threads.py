@@ -42,9 +42,12 @@ WAITING = "hakmem-waits"
 PR_SET_NAME = 15
 
 
-def begin_waiting() -> None:
-    """From here on whoever is given this process's number can find the program's."""
-    ctypes.CDLL(None).prctl(PR_SET_NAME, WAITING.encode(), 0, 0, 0)
+def rename(name: str = WAITING) -> str:
+    """The name of this process before. By that of waiting, whoever is given this process's number
+    can find the program's."""
+    before = Path("/proc/self/comm").read_text(errors="replace").rstrip("\n")
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(errors="replace"), 0, 0, 0)
+    return before
 
 
 def waited_for(pid: int) -> int:
