@@ -247,6 +247,9 @@ def prove(
             proof = hakmem_served(found.program, allocator.library, *how)
             if proof.is_idle:
                 raise UserError(f"{proof.why_idle}: nothing to compare")
+            if programs.examine(found.program).holds_hakmem:
+                # Each of the two hakmems in a process has a line of its own.
+                proof = replace(proof, processes=1)
             found.add_proof("hakmem", str(proof), proof.settings)
             found.notes += proof.warnings
         else:
