@@ -154,6 +154,7 @@ def test_rows_that_the_programs_own_hakmem_serves_say_so(hakmem, made, tmp_path,
                    "--json", out, "--", made / "own_names", HAKLAB_BUILD=str(build))  # fmt: skip
     document = json.loads(out.read_text())
     assert document["served"]["hakmem"].startswith("yes")
+    assert "processes" not in document["served"]["hakmem"]
     for name in ("glibc", "other"):
         assert document["served"][name] == "NOT SERVED (hakmem, which the program holds)"
     assert "glibc and other did not serve the program" in document["summary"][0]

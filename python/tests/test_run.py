@@ -175,6 +175,20 @@ def test_program_that_cannot_be_started_is_told_once(run, tmp_path):
     assert "cannot start" in found.stderr and found.stderr.count("\n") == 1
 
 
+def test_a_command_that_has_just_begun_is_waited_for(made, monkeypatch):
+    """As by `hakmem run -- X & hakmem profile $!`."""
+    monkeypatch.setenv("HAKLAB_LIB", str(made / "libserving.so"))
+    words = [sys.executable, "-m", "hakmem", "run", "--", str(made / "allocates"), "a", "b"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        threads.await_start(process.pid)
+        # It has become the program, and would have been missed a moment before.
+        assert threads.program_of(process.pid) == str(made / "allocates")
+    for other in (["sleep", "60"], [sys.executable, "-m", "hakmem", "serve"]):
+        with subprocess.Popen(other, stderr=subprocess.DEVNULL) as process:
+            assert not threads.is_starting(process.pid)
+            process.kill()
+
+
 def test_commands_follow_one_that_waits_for_its_program(made, monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(made / "libserving.so"))
     command = [sys.executable, "-c", "from hakmem.cli import main; main()"]
