@@ -1,4 +1,4 @@
-// Heap profiles over a program's own HTTP port: go tool pprof http://localhost:6060/debug/pprof/heap
+// Heap profiles over a program's own HTTP port: pprof http://localhost:6060/debug/pprof/heap
 //
 //   cc profile_http.c $(pkg-config --cflags --libs hakmem) && ./a.out [PORT]
 #include <arpa/inet.h>

@@ -7,7 +7,7 @@
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;
  * mirrors src/heap/registry.c: hak_heap_take_locks(h);
- * mirrors src/heap/registry.c: for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
+ * mirrors src/heap/registry.c: counts && out != 0 && above != NULL; above = above->parent) hak_sub_relaxed(&above->out, out);
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
  * mutant LIFE_STAYS: assertion | a heap that ends keeps its life until it is given back

@@ -71,7 +71,7 @@ static void print_values(const struct entry *e) {
   }
 }
 
-/* In a table cell, where < would begin a tag and | the next cell. */
+/* Where < would begin a tag, and in a table | the next cell. */
 static void print_text(const char *text) {
   for (const char *c = text; *c != '\0'; c++) {
     if (*c == '<')
@@ -80,6 +80,25 @@ static void print_text(const char *text) {
       fputs("\\|", stdout);
     else
       putchar(*c);
+  }
+}
+
+static const char *placeholder(const struct entry *e) { return e->per_class ? "<n>" : ""; }
+
+static const char *when(const struct entry *e) { return e->when == HAK_WHEN_START ? "start" : "live"; }
+
+/* Of the heading that is the name, as forges and the site's generator make it. */
+static void print_anchor(const struct entry *e) {
+  for (const char *c = e->name; *c != '\0'; c++) putchar(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+  if (e->per_class) putchar('n');
+}
+
+static void print_reason(const char *name) {
+  for (size_t i = 0; i < LENGTH(reasons); i++) {
+    if (strcmp(reasons[i].name, name) != 0) continue;
+    printf("\n*Why*: ");
+    print_text(reasons[i].text);
+    printf("\n");
   }
 }
 
@@ -112,22 +131,21 @@ static void print_document(const char *self) {
          "tells all options with value, default, meaning and who set them. `HAKMEM_VERBOSE=1` prints the effective settings.\n\n"
          "`C<n>` stands for every size class whose blocks are larger than 4·2^n and at most 8·2^n bytes: `C1` is 16 bytes,\n"
          "`C7` up to 1 KiB, `C12` up to 32 KiB.\n\n"
-         "| name | values | default | read | meaning |\n|---|---|---|---|---|\n");
+         "| name | values | default | read |\n|---|---|---|---|\n");
   for (size_t i = 0; i < LENGTH(entries); i++) {
-    const struct entry *e = &entries[i];
-    printf("| `%s%s` | ", e->name, e->per_class ? "<n>" : "");
-    print_values(e);
-    printf(" | %s | ", e->when == HAK_WHEN_START ? "start" : "live");
-    print_text(e->text);
-    printf(" |\n");
+    printf("| [`%s%s`](#", entries[i].name, placeholder(&entries[i]));
+    print_anchor(&entries[i]);
+    printf(") | ");
+    print_values(&entries[i]);
+    printf(" | %s |\n", when(&entries[i]));
   }
-  printf("\n## Why there is an option\n\n"
-         "Thread caches, prewarming, reports and lean mode are part of what hakmem is. Of the other options, each has a reason:\n\n"
-         "| name | why |\n|---|---|\n");
-  for (size_t i = 0; i < LENGTH(reasons); i++) {
-    printf("| `%s` | ", reasons[i].name);
-    print_text(reasons[i].text);
-    printf(" |\n");
+  printf("\n## What each does\n\n"
+         "Thread caches, prewarming, reports and lean mode are part of what hakmem is. Of the other options, each says why it is there.\n");
+  for (size_t i = 0; i < LENGTH(entries); i++) {
+    printf("\n### `%s%s`\n\n", entries[i].name, placeholder(&entries[i]));
+    print_text(entries[i].text);
+    printf("\n");
+    print_reason(entries[i].name);
   }
   printf("\n## Profiles\n\n"
          "`HAKMEM_PROFILE` sets several options at once. A variable of its own overrides what the profile says.\n\n"

@@ -230,9 +230,10 @@ uint64_t hakmem_label_get(void) HAKMEM_NOEXCEPT;
  * ENOMEM: no memory, or above 16 MiB of names. Not for signal handlers. */
 int hakmem_label_name(uint64_t label, const char *text) HAKMEM_NOEXCEPT;
 
-/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
- * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
- * allocations of other threads wait meanwhile. */
+/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file of mode 0600, which has its name only when it is whole; a regular file of
+ * that name is replaced. Links are followed that belong to root or to the effective user. A pipe and a device are written to. Returns 0;
+ * EINVAL: no path or kind; ENOTSUP: the profile has never been on; ENXIO: nobody has opened the pipe to read; EACCES: another user's link, or
+ * pipe in a folder that anybody may write to; or why the file cannot be written. Sampled allocations of other threads wait meanwhile. */
 typedef enum hakmem_profile_format {
   HAKMEM_PROFILE_PPROF,    /* text that pprof reads */
   HAKMEM_PROFILE_JEMALLOC, /* heap_v2, for jeprof */
@@ -268,13 +269,13 @@ int hakmem_profile_write(int what, hakmem_profile_format format,
 void hakmem_set_pressure_callback(void (*callback)(size_t resident, size_t target, void *context),
                                   void *context) HAKMEM_NOEXCEPT;
 
-/* Walks all slabs, runs, lists and bitmaps; prints each fault to stderr and returns their number. Exact while no other
- * thread allocates or frees; runs are read without a lock, and one that is being freed meanwhile can be reported.
+/* Walks all slabs, extents, lists and bitmaps; prints each fault to stderr and returns their number. Exact while no other
+ * thread allocates or frees; extents are read without a lock, and one that is being freed meanwhile can be reported.
  * Takes the allocator's locks: not for signal handlers. For debuggers, hak_heap_check() is the same under an internal
  * name. */
 size_t hakmem_heap_check(void) HAKMEM_NOEXCEPT;
 
-/* Spans and runs handed out so far; not zero once the allocator has served a request. */
+/* Spans and large blocks handed out so far; not zero once the allocator has served a request. */
 uint64_t hakmem_served(void) HAKMEM_NOEXCEPT;
 
 /* "0.1.0" */

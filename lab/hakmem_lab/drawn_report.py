@@ -48,7 +48,7 @@ def summary(results: Results) -> list[str]:
     name, told = results.baseline, []
     usual = next((b for want in sentences.USUAL for b in results.beside if b.peer == want), None)
     if usual is not None:
-        speed = replace(WALL, told="ran the loads {x} times as fast as {b}")
+        speed = replace(WALL, told="ran the loads {x} times as fast as {b}", slower="")
         judged = usual.speed.low is not None
         told.append(sentences.sentence(speed, name, {usual.peer: usual.speed}, judged))
         if usual.peak is not None:

@@ -28,7 +28,7 @@ MODE_TITLES = {
     PRELOAD: "One binary under LD_PRELOAD",
     STATIC: "Separate binaries, the allocator linked in",
 }
-SPEED_OF_ROWS = replace(WALL, told="ran the rows {x} times as fast as {b}")
+SPEED_OF_ROWS = replace(WALL, told="ran the rows {x} times as fast as {b}", slower="")
 # Behind a ratio: what its interval allows to say.
 MARKS = {WON: "", LOST: " LOST", SAME: " ~", TOO_FEW: " ?"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import secrets
 import shlex
@@ -12,16 +13,17 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from hakmem.allocators import peers
+from hakmem.allocators import cache, peers
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind
 from hakmem.environment import allowed_cpus, default_cpu
-from hakmem.errors import WRONG_USE, UserError
+from hakmem.errors import WRONG_USE, UserError, warn
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind
 from hakmem.plain_text import printable
 from hakmem.running.proof import load_checked
+from hakmem.running.threads import waited_for
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
 # refused, not taken for the program.
@@ -91,6 +93,15 @@ def pid_of(text: str) -> int:
     return int(text)
 
 
+def process_of(text: str) -> int:
+    """The PID of a process to look at: of one of ours that waits for a program, the program's."""
+    pid = pid_of(text)
+    if program := waited_for(pid):
+        command = click.get_current_context().info_name or "hakmem"
+        warn(command, f"process {pid} is hakmem, which waits for process {program}: that is shown")
+    return program or pid
+
+
 def is_pid(text: str) -> bool:
     """Digits alone, as a program's name may be too: behind -- a number is a PROGRAM."""
     return text.isascii() and text.isdecimal() and len(text) <= 40
@@ -101,10 +112,19 @@ class TargetCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
-        rest = super().parse_args(ctx, args)
-        target = ctx.params.get("target") or ()
-        ctx.meta[BEHIND_DASHES] = given[-len(target) - 1 : -len(target)] == ["--"]
-        return rest
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        target = found.get("target")
+        # Of click, where there is none: nothing, or a mark of its own.
+        target = target if isinstance(target, tuple) else ()
+        dashed = given[-len(target) - 1 : -len(target)] == ["--"]
+        ctx.meta[BEHIND_DASHES] = dashed
+        # Behind what is no program an option is ours.
+        ctx.allow_interspersed_args = bool(target) and not dashed and self.takes_more(target[0])
+        return super().parse_args(ctx, args)
+
+    def takes_more(self, target: str) -> bool:
+        """Whether the target is none that has options of its own."""
+        return is_pid(target)
 
 
 BEHIND_DASHES = "hakmem.behind_dashes"
@@ -152,6 +172,27 @@ def stacked(*options: Decorator) -> Decorator:
     return decorate
 
 
+def complete_pids(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """The processes of this user; files and programs as the shell has them."""
+    found = []
+    for entry in Path("/proc").iterdir() if begun.isdecimal() or not begun else ():
+        try:
+            if entry.name.startswith(begun or tuple("123456789")) and is_own_process(entry):
+                name = printable((entry / "comm").read_text(errors="replace").rstrip("\n"))
+                found.append(CompletionItem(entry.name, help=name))
+        except OSError:
+            continue
+    return [*sorted(found, key=lambda item: int(item.value)), CompletionItem(begun, type="file")]
+
+
+def is_own_process(entry: Path) -> bool:
+    """Kernel threads have no command line."""
+    mine = entry.name.isdecimal() and entry.stat().st_uid == os.geteuid()
+    return mine and int(entry.name) != os.getpid() and bool((entry / "cmdline").read_bytes())
+
+
 def completing(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
     return lambda _context, _parameter, begun: [
         CompletionItem(name) for name in names() if name.startswith(begun)
@@ -194,7 +235,10 @@ def number_option(
     return option(names, text, default, kind, metavar=metavar)
 
 
-SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out."
+SET_OWN = (
+    "Set an option of hakmem for PROGRAM; HAKMEM_ may be left out. hakmem run --set VERBOSE=1 -- "
+    "true lists them."
+)
 
 
 def set_option(text: str = SET_OWN) -> Decorator:
@@ -305,7 +349,7 @@ def usual_names(notes: list[str], usual: Sequence[str] = peers.USUAL_NAMES) -> s
                 break
             missing.append(found)
     if unbuilt := [a.name for a in missing if "not built" in a.problem]:
-        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build)")
+        notes.append(f"not compared: {', '.join(unbuilt)}: {cache.not_built()}")
     notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
     return ",".join(taken)
 

@@ -47,48 +47,67 @@ NAMES = (
     "tcmalloc-google", "rpmalloc", "a-very-long-name-given-with-lib-on-the-command-line",
 )  # fmt: skip
 PROGRAM = "/usr/local/bin/some-program " + "--with-a-long-option=/path/without/any/blank/in/it" * 6
+# The plots that the page shows at its width.
+PLOTS = """
+const plots = [...document.querySelectorAll("figure svg")].filter(
+    plot => plot.getBoundingClientRect().width);
+"""
 # Every text of a plot that covers a part of another one.
-OVERLAPS = """
+OVERLAPS = f"""
+{PLOTS}
 const found = [];
-for (const plot of document.querySelectorAll("figure svg")) {
+for (const plot of plots) {{
     const texts = [...plot.querySelectorAll("text")];
     const boxes = texts.map(text => text.getBoundingClientRect());
     for (let i = 0; i < boxes.length; i++)
-        for (let j = 0; j < i; j++) {
+        for (let j = 0; j < i; j++) {{
             const [a, b] = [boxes[i], boxes[j]];
             const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
             const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
             if (across > 1 && down > 1) found.push([texts[i].textContent, texts[j].textContent]);
-        }
-}
+        }}
+}}
 return found;
 """
-# Texts that a plot cuts off, and the height of the smallest.
-CUT_OFF = """
-return [...document.querySelectorAll("figure svg")].flatMap(plot => {
+# Texts that a plot cuts off, and the size of the smallest.
+CUT_OFF = f"""
+{PLOTS}
+return plots.flatMap(plot => {{
     const frame = plot.getBoundingClientRect();
-    return [...plot.querySelectorAll("text")].filter(text => {
+    return [...plot.querySelectorAll("text")].filter(text => {{
         const box = text.getBoundingClientRect();
         return box.left < frame.left - 1 || box.right > frame.right + 1
             || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
-    }).map(text => text.textContent);
-});
+    }}).map(text => text.textContent);
+}});
 """
-SMALLEST = """
-return Math.min(...[...document.querySelectorAll("figure svg text")].map(
-    text => text.getBoundingClientRect().height));
+SMALLEST = f"""
+{PLOTS}
+return Math.min(...plots.flatMap(plot => [...plot.querySelectorAll("text")]).map(
+    text => parseFloat(getComputedStyle(text).fontSize)
+        * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)));
 """
+READABLE_PX = 11
 
 
 # The colour of the page, and each colour of text on it, in the page and in plots.
 INKS = """
 const numbers = colour => colour.match(/[0-9.]+/g).slice(0, 3).map(Number);
 const inks = {};
-for (const one of document.querySelectorAll("h1, p, li, td, th, small, figure svg text"))
+for (const one of document.querySelectorAll("h1, p, li, a, code, td, th, small, figure svg text"))
     inks[one.tagName + " " + one.className] = numbers(
         one instanceof SVGElement ? getComputedStyle(one).fill : getComputedStyle(one).color);
 return [numbers(getComputedStyle(document.body).backgroundColor), inks];
 """
+
+
+# Of a phone, a tablet and a desk.
+WIDTHS = (390, 768, 1440)
+
+
+def at_width(browser, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def in_scheme(browser, scheme: str) -> None:
@@ -156,15 +175,18 @@ def browser():
     driver.quit()
 
 
-@pytest.fixture(params=[1280, 480])
+@pytest.fixture(params=WIDTHS)
 def opened(request, browser, report_path):
+    at_width(browser, request.param)
+    return open_page(browser, report_path)
+
+
+def open_page(browser, path: Path):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     # Off the page first: a second visit to where it is already can return before all is read.
     browser.get("about:blank")
-    browser.get(report_path.as_uri())
+    browser.get(path.as_uri())
     WebDriverWait(browser, 30).until(
         lambda there: there.execute_script(
             "return document.readyState === 'complete'"
@@ -182,28 +204,45 @@ def test_page_is_not_wider_than_its_window(opened):
     assert wide <= there
 
 
-def test_tables_scroll_in_boxes_of_their_own(opened):
-    """The box is as wide as the column of text; the table in it may be wider, never narrower."""
+def test_tables_scroll_only_where_the_window_has_no_room(opened):
+    """In boxes of their own, which are as wide as the column of text at least."""
     tables = opened.execute_script(
         "return [...document.querySelectorAll('table')].map(table => {"
-        "const box = table.closest('.scroll');"
-        "return box && [box.getBoundingClientRect().width, getComputedStyle(box).overflowX,"
-        "table.getBoundingClientRect().width]})"
+        "const box = table.closest('.scroll'), at = box.getBoundingClientRect();"
+        "return [at.left, document.documentElement.clientWidth - at.right, at.width,"
+        "getComputedStyle(box).overflowX, box.scrollWidth - box.clientWidth]})"
     )
     assert len(tables) == 7
     column = opened.execute_script("return document.querySelector('h1').offsetWidth")
-    for box, overflow, table in tables:
-        assert (round(box), overflow) == (column, "auto")
-        assert round(table) >= column
+    for left, right, width, overflow, hidden in tables:
+        assert left == pytest.approx(right, abs=1)
+        assert left >= 15
+        assert overflow == "auto"
+        assert width >= column - 1
+        assert hidden <= 0 or left <= 18
+    if opened.execute_script("return innerWidth") == max(WIDTHS):
+        assert [hidden for *_, hidden in tables] == [0] * 7
 
 
-def test_plots_are_as_wide_as_the_boxes_of_tables(opened):
-    plots, box = opened.execute_script(
-        "return [[...document.querySelectorAll('figure svg')].map("
-        "plot => plot.getBoundingClientRect().width),"
-        "document.querySelector('table').closest('.scroll').getBoundingClientRect().width]"
+def test_names_stay_beside_figures_that_are_scrolled_to(opened):
+    moved = opened.execute_script(
+        "return [...document.querySelectorAll('table:not(.facts)')].map(table => {"
+        "const box = table.closest('.scroll'); box.scrollLeft = 10000;"
+        "const name = table.rows[1].cells[0].getBoundingClientRect();"
+        "return [name.left - box.getBoundingClientRect().left, name.width / box.clientWidth]})"
     )
-    assert [round(width) for width in plots] == [round(box)] * 6
+    assert len(moved) == 6
+    for left, share in moved:
+        assert left == pytest.approx(0, abs=1)
+        assert share < 0.5
+
+
+def test_plots_are_as_wide_as_the_column_of_text(opened):
+    plots, column = opened.execute_script(
+        PLOTS + "return [plots.map(plot => plot.getBoundingClientRect().width),"
+        "document.querySelector('h1').offsetWidth]"
+    )
+    assert [round(width) for width in plots] == [column] * 6
 
 
 def test_summary_is_the_first_thing_and_method_the_last(opened):
@@ -227,7 +266,7 @@ def test_all_text_stands_out_from_the_paper(opened, scheme):
 
 def test_plots_are_drawn_with_a_text_for_each_allocator(opened):
     plots = opened.execute_script(
-        "return [...document.querySelectorAll('figure svg')].map(plot => ["
+        PLOTS + "return plots.map(plot => ["
         "plot.getBoundingClientRect().width, plot.getBoundingClientRect().height,"
         "[...plot.querySelectorAll('text')].map(text => text.textContent)])"
     )
@@ -241,13 +280,65 @@ def test_plots_are_drawn_with_a_text_for_each_allocator(opened):
 def test_texts_of_plots_are_readable_and_apart(opened):
     assert opened.execute_script(OVERLAPS) == []
     assert opened.execute_script(CUT_OFF) == []
-    assert opened.execute_script(SMALLEST) >= 10
+    assert opened.execute_script(SMALLEST) >= READABLE_PX
+
+
+# Where the dots of the first plot are, in parts of its width.
+DOTS = f"""
+{PLOTS}
+const frame = plots[0].getBoundingClientRect();
+return [...plots[0].querySelectorAll("use")].filter(one => one.style.fillOpacity === "0.7").map(
+    one => {{
+        const at = one.getBoundingClientRect();
+        return ((at.left + at.right) / 2 - frame.left) / frame.width;
+    }});
+"""
+
+
+def runs_of(*medians: float, noise: float = 0.005, slow: float = 1.0) -> list[Cell]:
+    """Seven runs of each; one of the first is `slow` times as long."""
+    numbers = random.Random(3)
+    found = []
+    for name, middle in zip(NAMES, medians):
+        values = [middle * numbers.uniform(1 - noise, 1 + noise) for _ in range(7)]
+        if not found:
+            values[3] *= slow
+        to_best = middle / min(medians) if min(medians) else None
+        found.append(Cell(name, tuple(values), median_interval(values, 1), 0.05, to_best, None,
+                          BASELINE))  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("cells", "told", "apart"),
+    [
+        (runs_of(100.0, 103.0, 106.0), ("cost ÷ best", "1.02"), 0.5),
+        (runs_of(100.0, 103.0, slow=9.0), ("cost ÷ best", " →"), 0.3),
+        (runs_of(100.0, 110.0, 3000.0), ("steps by ratio", "cost ÷ best"), 0.5),
+        # Nobody can tell these apart: the plot does not either.
+        (runs_of(100.0, 100.1, noise=0.0001), ("cost ÷ best",), -0.1),
+        (runs_of(0.0, 40.0), ("0",), 0.5),
+        (runs_of(0.0, 0.0), ("0",), 0.0),
+    ],
+)
+def test_dots_lie_apart_as_the_figures_do(browser, tmp_path, width, cells, told, apart):
+    path = tmp_path / "report.html"
+    path.write_text(page("program", {}, [(CPU, cells)], {}, [], NAMES[0]))
+    at_width(browser, width)
+    there = open_page(browser, path)
+    text = there.execute_script(PLOTS + "return plots[0].textContent")
+    assert [part for part in told if part not in text] == []
+    dots = there.execute_script(DOTS)
+    assert all(0 <= dot <= 1 for dot in dots)
+    spread = max(dots) - min(dots)
+    assert spread >= apart if apart >= 0 else spread <= -apart
+    assert there.execute_script(OVERLAPS) == []
+    assert there.execute_script(CUT_OFF) == []
 
 
 def test_every_plot_says_unit_and_direction(opened):
-    texts = opened.execute_script(
-        "return [...document.querySelectorAll('figure svg')].map(plot => plot.textContent)"
-    )
+    texts = opened.execute_script(PLOTS + "return plots.map(plot => plot.textContent)")
     units = ["(M ops/s)", "(ms)", "(s)", "(MB)", "(MB)", ""]
     for text, unit in zip(texts, units):
         assert unit in text

@@ -469,10 +469,14 @@ def test_series_ends_with_the_process(tmp_path):
     ("arguments", "status", "told"),
     [
         (("999999999",), 1, "there is no process 999999999"),
-        ((str(os.getpid()),), 1, "has no page: start it with HAKMEM_STATS_PAGE=1"),
+        (
+            (str(os.getpid()),),
+            1,
+            "has no page (there is no hakmem in it): start it with HAKMEM_STATS_PAGE=1: HAKMEM_S",
+        ),
         (("--plot", "a.txt", "1"), 2, "does not end in .svg or .png"),
         (("--set", "VERBOSE=1", "1"), 2, "a PID is of a process that runs: --set cannot be given"),
-        (("1", "--plot", "a.svg"), 2, "options go before the PID"),
+        (("1", "other"), 2, "one PID, and no more: other"),
         (("--every", "0", "1"), 2, "--every"),
         (("--json", "/nowhere/a.json", "1"), 2, "there is no folder /nowhere"),
         ((), 2, "PID|PROGRAM"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import struct
@@ -289,21 +290,67 @@ def test_another_program_in_its_place_is_not_touched(subject, tmp_path):
     subject.comes_to(ON)
     subject.tell("exec")
     assert subject.hear("ready") == str(subject.pid)
-    assert "runs another program now" in refused(process)
+    out, err = process.communicate(timeout=100)
+    assert "it runs another program now, or ends, after " in err
+    assert (process.returncode == 0) == ("Written: " in out)
     assert subject.beat == 0
 
 
-def test_one_that_ends(subject, tmp_path):
-    process = command(subject, tmp_path, "--seconds", "2")
+# By then it has answered at least once, and the command has looked.
+SAMPLED_S = 2.5
+
+
+def cut_short(process: subprocess.Popen, folder: Path, status: int, why: str) -> None:
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == status, err
+    assert re.search(why + r", after \d+\.\d of 100 s: this is what was sampled until then", err)
+    document = json.loads((folder / re.search(r"Written: (\S+)", out)[1]).read_text())
+    assert document["samples"]["taken"] > 0 and document["stacks"] and document["maps"]
+
+
+def test_what_was_sampled_before_the_end_of_the_process_is_kept(subject, tmp_path):
+    process = command(subject, tmp_path, "--seconds", "100")
     subject.comes_to(ON)
+    time.sleep(SAMPLED_S)
     subject.process.kill()
     subject.process.wait()
-    assert f"there is no process {subject.pid}" in refused(process)
+    cut_short(
+        process,
+        tmp_path,
+        0,
+        r"(there is no process \d+ \(any more\)|it runs another program now, or ends)",
+    )
+
+
+def test_what_was_sampled_before_an_interrupt_is_shown(subject, tmp_path):
+    process = command(subject, tmp_path, "--seconds", "100")
+    subject.comes_to(ON)
+    time.sleep(SAMPLED_S)
+    process.send_signal(signal.SIGINT)
+    cut_short(process, tmp_path, 130, "interrupted")
+    subject.comes_to(OFF)
+
+
+def test_a_terminal_sees_how_long_it_will_still_take(subject, tmp_path):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        words = [*COMMAND, "--format", "json", "--seconds", "2", str(subject.pid)]
+        os.execv(words[0], words)
+    said = b""
+    with suppress(OSError):
+        while data := os.read(terminal, 4096):
+            said += data
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert {b"2 s left", b"1 s left"} & set(re.findall(rb"\d s left", said)), said
 
 
 def test_one_that_is_stopped(subject, tmp_path):
     os.kill(subject.pid, signal.SIGSTOP)
-    assert "it is stopped" in refused(command(subject, tmp_path, "--seconds", "1"))
+    # Far below what an answer is waited for.
+    for arguments in (("--seconds", "100"), ("--every", "100")):
+        assert "it is stopped" in refused(command(subject, tmp_path, *arguments))
     os.kill(subject.pid, signal.SIGCONT)
     time.sleep(0.5)
     assert subject.state == -1, "it is not sampled for somebody who has gone"

@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from test_browser import (
     CUT_OFF,
     INKS,
     OVERLAPS,
+    PLOTS,
+    READABLE_PX,
     SMALLEST,
+    WIDTHS,
+    at_width,
     browser,
     contrast,
     in_scheme,
@@ -24,12 +29,42 @@ from test_browser import (
 from test_profile import named_of
 
 from hakmem.profiles import profile_files, profile_html, profile_pprof
-from hakmem.profiles.profile_sites import compare
+from hakmem.profiles.profile_sites import Named, Site, compare
+from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame
 
 __all__ = ["browser", "pytestmark"]
 VIEWER = Path("/usr/libexec/valgrind/dh_view.html")
 FRAMES = "return [...document.querySelectorAll('#flame-graph g.frame')].map(g => [" \
          "g.getAttribute('name'), g.getBoundingClientRect().width])"  # fmt: skip
+
+
+FUNCTIONS, INSIDE = 40, 5
+
+
+def of_python(told: bool) -> Named:
+    """Stacks as CPython has them: between two functions of Python, or of an extension, five of the
+    interpreter."""
+    inside = [Frame(f"_PyEval_{i}", part=INTERPRETER) for i in range(INSIDE)]
+    part = PYTHON if told else ""
+    sites = []
+    for kind, size in (("list_resize", 3 << 20), ("dict_resize", 1 << 20)):
+        frames = [Frame(kind, part=INTERPRETER)]
+        for i in reversed(range(FUNCTIONS)):
+            frames += [*inside, Frame(f"level_{i}", "/nowhere/program.py", part=part)]
+        figures = named_of(document([stack([BASE + 0x101], size, 4)])).sites[0].figures
+        sites.append(Site((*frames, *inside, Frame("main", part=INTERPRETER)), figures))
+    return replace(named_of(document()), sites=tuple(sites))
+
+
+def of_many_functions() -> Named:
+    """Thousands of boxes, and one stack as deep as there are."""
+    figures = named_of(document([stack([BASE + 0x101], 1 << 20, 1)])).sites[0].figures
+    sites = [
+        Site(tuple(Frame(f"f_{i}_{depth}") for depth in reversed(range(20))), figures)
+        for i in range(150)
+    ]
+    deep = tuple(Frame(f"deep_{depth}") for depth in reversed(range(250)))
+    return replace(named_of(document()), sites=(*sites, *[Site(deep, figures)] * 20))
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +78,9 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         "leaks": profile_html.of_profile(after, leaks=True),
         "total": profile_html.of_profile(after, "total"),
         "changes": profile_html.of_changes(before, after, compare(before, after)),
+        "python": profile_html.of_profile(of_python(told=True)),
+        "extension": profile_html.of_profile(of_python(told=False)),
+        "many": profile_html.of_profile(of_many_functions()),
         "empty": profile_html.of_profile(named_of(document([], timeline=[]))),
     }
     paths = {name: folder / f"{name}.html" for name in texts}
@@ -51,12 +89,11 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     return paths
 
 
-@pytest.fixture(params=[1280, 480])
+@pytest.fixture(params=(min(WIDTHS), max(WIDTHS)))
 def opened(request, browser, pages):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    at_width(browser, request.param)
 
     def open_page(name: str):
         browser.get("about:blank")
@@ -96,8 +133,9 @@ def test_page_fits_its_window_and_needs_no_other(opened, name):
     wide, there = page.execute_script("return [document.scrollingElement.scrollWidth, innerWidth]")
     assert wide <= there
     loose, plots, column = page.execute_script(
-        "return [[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll')).length,"
-        "[...document.querySelectorAll('figure svg')].map(p => p.getBoundingClientRect().width),"
+        PLOTS + "return ["
+        "[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll')).length,"
+        "plots.map(plot => plot.getBoundingClientRect().width),"
         "document.querySelector('h1').offsetWidth]"
     )
     assert loose == 0
@@ -141,6 +179,128 @@ def test_flame_graph_is_searched_and_zoomed(opened):
     wait_for(page, {"server", "server+0x1500", "server+0x1100", "server+0x1200"})
 
 
+NAMES_DRAWN = "return [...document.querySelectorAll('#flame-graph g.frame')].map(g => " \
+              "g.getAttribute('name'))"  # fmt: skip
+
+
+def test_what_runs_python_is_folded(opened):
+    page = opened("python")
+    levels = [f"level_{i}" for i in range(FUNCTIONS)]
+    wanted = ["server", *levels, "list_resize", "dict_resize"]
+    assert sorted(page.execute_script(NAMES_DRAWN)) == sorted(wanted)
+    page.find_element("id", "fold").click()
+    assert len(page.execute_script(NAMES_DRAWN)) == 1 + FUNCTIONS * (1 + INSIDE) + INSIDE + 1 + 2
+    page.find_element("id", "fold").click()
+    assert len(page.execute_script(NAMES_DRAWN)) == FUNCTIONS + 3
+
+
+def test_what_runs_python_is_one_box_between_functions_of_others(opened):
+    """Where Python's own functions have no names."""
+    page = opened("extension")
+    names = page.execute_script(NAMES_DRAWN)
+    assert names.count("CPython") == FUNCTIONS + 1
+    assert [name for name in names if name.startswith("_PyEval")] == []
+    assert len(names) == 1 + 2 * FUNCTIONS + 1 + 2
+
+
+def test_without_python_there_is_nothing_to_fold(opened):
+    assert opened("profile").find_elements("id", "fold") == []
+
+
+def test_flame_graph_is_no_higher_than_the_window(opened):
+    page = opened("many")
+    height, inside, window = page.execute_script(
+        "const place = document.getElementById('flame-graph');"
+        "return [place.offsetHeight, place.scrollHeight, innerHeight]"
+    )
+    assert height <= 0.7 * window < inside
+    # A click deep down shows the box that was clicked, not the hundreds above it.
+    page.execute_script(
+        "document.querySelector(\"g[name='deep_200']\")"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
+    row, place = page.execute_script(
+        "return [document.querySelector(\"g[name='deep_200']\"),"
+        "document.getElementById('flame-graph')].map(e => e.getBoundingClientRect().top)"
+    )
+    assert place <= row <= place + 0.3 * window
+
+
+def press(page, *keys: str) -> str:
+    """The name of the box that has the keys then."""
+    for key in keys:
+        page.switch_to.active_element.send_keys(key)
+    return page.execute_script("return document.activeElement.getAttribute('name')")
+
+
+def test_flame_graph_is_one_stop_of_the_tab_key_and_the_arrows_go_on(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    page = opened("many")
+    stops = "return document.querySelectorAll('#flame-graph [tabindex=\"0\"]').length"
+    assert len(page.execute_script(FRAMES)) > 250
+    assert page.execute_script(stops) == 1
+    page.find_element("id", "reset").send_keys(Keys.TAB)
+    if page.execute_script("return document.activeElement.id") == "flame-graph":
+        press(page, Keys.TAB)
+    details = page.find_element("id", "details")
+    assert press(page) == "server"
+    assert details.text == "server: 170.0 MB, 100.0 %"
+    assert press(page, Keys.DOWN) == "deep_0"
+    assert details.text.startswith("deep_0: 20.0 MB, 11.8 %")
+    assert press(page, Keys.RIGHT) == "f_0_0"
+    assert press(page, Keys.RIGHT, Keys.DOWN) == "f_1_1"
+    assert press(page, Keys.LEFT) == "f_0_1"
+    assert press(page, Keys.UP, Keys.UP) == "server"
+    assert press(page, Keys.UP, Keys.LEFT, Keys.RIGHT) == "server"
+    assert page.execute_script(stops) == 1
+    assert press(page, *[Keys.DOWN] * 100) == "deep_99"
+    at, place, end = page.execute_script(
+        "const place = document.getElementById('flame-graph').getBoundingClientRect();"
+        "return [document.activeElement.getBoundingClientRect().top, place.top, place.bottom]"
+    )
+    assert place <= at < end
+    assert press(page, Keys.ENTER) == "deep_99"
+    assert len(page.execute_script(FRAMES)) == 251
+    assert page.execute_script(stops) == 1
+    assert press(page, Keys.HOME) == "server"
+    assert press(page, Keys.ESCAPE) == "server"
+    assert len(page.execute_script(FRAMES)) > 251
+    page.switch_to.active_element.send_keys(Keys.TAB)
+    assert page.execute_script("return document.activeElement.closest('#flame-graph')") is None
+
+
+def test_a_touch_tells_of_the_box_that_it_shows(opened):
+    page = opened("profile")
+    wait_for(page, {"server", "server+0x1500", "server+0x1100", "server+0x1200"})
+    x, y = page.execute_script(
+        "const frame = document.querySelector(\"g[name='server+0x1100']\");"
+        "frame.scrollIntoView({block: 'center'});"
+        "const at = frame.getBoundingClientRect();"
+        "return [at.left + at.width / 2, at.top + at.height / 2]"
+    )
+    page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+            page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        wait_for(page, {"server", "server+0x1500", "server+0x1100"})
+    finally:
+        page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    details = page.find_element("id", "details")
+    assert details.text == "server+0x1100: 64.0 MB, 98.5 %"
+    assert details.is_displayed()
+
+
+def test_details_do_not_move_what_they_are_of(opened):
+    page = opened("profile")
+    top = "return document.getElementById('flame-graph').getBoundingClientRect().top"
+    before = page.execute_script(top)
+    page.execute_script(
+        "document.getElementById('details').textContent = 'std::vector<std::string>'.repeat(40)"
+    )
+    assert page.execute_script(top) == before
+
+
 def test_growth_and_shrinkage_are_two_flame_graphs(opened):
     page = opened("changes")
     wait_for(page, {"server", "server+0x1500", "server+0x1100", "server+0x1200"})
@@ -156,8 +316,8 @@ def test_timeline_is_readable_and_has_its_peak(opened):
     page = opened("profile")
     assert page.execute_script(OVERLAPS) == []
     assert page.execute_script(CUT_OFF) == []
-    assert page.execute_script(SMALLEST) >= 10
-    text = page.execute_script("return document.querySelector('figure svg').textContent")
+    assert page.execute_script(SMALLEST) >= READABLE_PX
+    text = page.execute_script(PLOTS + "return plots[0].textContent")
     assert "peak 97.0 MB" in text
     assert "live, MB" in text
 

@@ -24,13 +24,22 @@ from hakmem.measuring.measures import (
     PEAK_RSS,
     WALL,
     Cell,
+    evaluate,
     measures_for,
     verdict,
 )
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
+from hakmem.measuring.rotation import (
+    OPS_PER_SECOND,
+    WALL_TIME,
+    Contender,
+    Rotation,
+    custom_metric,
+    new_rotation,
+)
 from hakmem.measuring.statistics import Interval
 from hakmem.output import sentences, tables
 from hakmem.output.streams import make_console
+from hakmem.running.launching import Outcome
 
 FASTER = Interval(1.08, 1.05, 1.11)
 PRINTS = ("/bin/sh", "-c", "echo Throughput = 5000000 ops/s")
@@ -57,7 +66,7 @@ def test_a_sentence_tells_the_baseline_beside_the_usual_and_the_best_other():
     memory = [cell("hakmem", None), cell("glibc", Interval(1.25, 1.0, 1.25), PEAK_RSS)]
     assert sentences.of_comparison([(WALL, wall), (PEAK_RSS, memory)], "hakmem") == [
         "hakmem ran your program 1.08 times as fast as glibc [1.05, 1.11]: faster; beside other, "
-        "the best other, 0.50 [0.40, 0.60]: slower.",
+        "the best other, it took 2.00 times other's time for your program [1.67, 2.50]: slower.",
         "hakmem used 0.80 of glibc's memory at the peak [0.80, 1.00]: no difference seen.",
     ]
     assert sentences.of_comparison([(WALL, wall[:1])], "hakmem") == [
@@ -75,7 +84,7 @@ def test_a_sentence_tells_the_baseline_beside_the_usual_and_the_best_other():
          "hakmem made the program's own figure 0.50 times that with glibc [0.40, 0.62]: better."),
         (custom_metric("(x)", lower_is_better=False), Interval(2.0, 1.6, 2.5),
          "hakmem made the program's own figure 2.00 times that with glibc [1.60, 2.50]: better."),
-        (WALL_TIME, Interval(0.5), "0.50 times as fast as glibc: too few rounds to be sure."),
+        (WALL_TIME, Interval(0.5), "took 2.00 times glibc's time for your program: too few rounds"),
     ],
 )  # fmt: skip
 def test_a_sentence_is_of_speed_or_of_cost_whatever_the_direction(metric, ratio, told):
@@ -98,7 +107,7 @@ def test_measures_without_any_figure_say_why():
 
 
 @pytest.mark.turns
-def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
+def test_comparison_says_method_then_tables_then_what_was_found(tmp_path, monkeypatch):
     monkeypatch.setattr(environment.platform, "node", lambda: "box")
     monkeypatch.setattr(sys, "argv", ["hakmem", "compare", "--", "x y"])
     page_path, out = tmp_path / "p.html", tmp_path / "p.json"
@@ -106,10 +115,14 @@ def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
     found = run("compare", "--with", "glibc,hakmem", "--pairs", "5", "--html", str(page_path),
                 "--json", str(out), "--",
                 "/usr/bin/python3", "-c", f"print('{PRINTS[2][5:]}')")  # fmt: skip
-    first, *_ = found.output.splitlines()
-    assert first.startswith("glibc ran your program 1.00 times as fast as hakmem [1.00, 1.00]: no")
-    assert_in_order(found.output, "Throughput, M", "How it was measured", "box")
-    assert out.read_text().count(first.partition(";")[0]) == 1
+    said = "glibc ran your program 1.00 times as fast as hakmem [1.00, 1.00]: no difference"
+    assert_in_order(found.output, "How it was measured", "box", "Throughput, M", "Costs of", said,
+                    "report: ")  # fmt: skip
+    # What was found is in the last lines, and what it depends on takes few.
+    assert said in "\n".join(found.output.splitlines()[-9:])
+    head = found.output.partition("Throughput, M")[0]
+    assert len(head.splitlines()) <= 8, head
+    assert out.read_text().count(said) == 1
     text = page_path.read_text()
     seed = json.loads(out.read_text())["seed"]
     for name in ("host", "measured", "kernel", "CPU", "version", "glibc"):
@@ -202,3 +215,67 @@ def test_help_and_lists_are_ascii_where_the_terminal_is():
     )  # fmt: skip
     assert found.stdout.isascii()
     assert b"Traceback" not in found.stderr
+
+
+def rotation_of(**walls: list[float]) -> Rotation:
+    made = new_rotation([Contender(name, ["x"]) for name in walls], WALL_TIME, 1, None)
+    for name, times in walls.items():
+        made.series[name].outcomes += [
+            Outcome(0, 0, wall, wall, 1000, 1, 0, stdout="", stderr="") for wall in times
+        ]
+    made.rounds_done = len(next(iter(walls.values())))
+    return made
+
+
+STEADY = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 0.98, 1.01, 1.0, 0.99]
+# As on a machine with load 24: single runs of one allocator meet a quiet moment.
+RESTLESS = [1.0, 2.9, 1.1, 3.0, 1.9, 1.0, 2.2, 1.2, 2.8, 1.6]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ([0.9 * t for t in STEADY], "faster"),
+        ([1.1 * t for t in STEADY], "slower"),
+        # Below in every round, and less than single runs differ.
+        ([0.85 * t for t in RESTLESS], "too noisy to say"),
+        # Below in eight of ten.
+        ([t * (0.5 if n not in (2, 6) else 1.3) for n, t in enumerate(RESTLESS)],
+         "too noisy to say"),
+        ([0.2 * t for t in RESTLESS], "faster"),
+    ],
+)  # fmt: skip
+def test_noise_is_no_difference(other, said):
+    base = RESTLESS if max(other) - min(other) > 0.5 * max(other) else STEADY
+    cells = evaluate(rotation_of(base=base, other=other), WALL, "base")
+    assert cells[1].verdict == said
+    (told,) = sentences.of_comparison([(WALL, cells)], "base")
+    seen = {"faster": "slower", "slower": "faster"}.get(said, said)
+    assert told.endswith(f": {seen}."), told
+
+
+def test_a_busy_machine_and_figures_that_vary_are_warned_of_first():
+    quiet = {"load": "0.20 (1 min) 0.30 (5 min)", "CPU": "model 2 GHz, 2 usable"}
+    busy = quiet | {"load": "24.03 (1 min) 20.00 (5 min)"}
+    steady = evaluate(rotation_of(base=STEADY, other=STEADY), WALL, "base")
+    restless = evaluate(rotation_of(base=RESTLESS, other=STEADY), WALL, "base")
+    assert sentences.of_noise(quiet, [(WALL, steady)]) == []
+    assert sentences.of_noise({}, ()) == []
+    (load,) = sentences.of_noise(busy, [(WALL, steady)])
+    assert load.startswith("Warning: the machine was busy (load 24.03, 2 CPUs)")
+    (varies,) = sentences.of_noise(quiet, [(WALL, restless)])
+    assert "Warning: wall time varies from run to run (CV of base 4" in varies
+    assert len(sentences.of_noise(busy, [(WALL, restless)])) == 2
+
+
+@pytest.mark.turns
+def test_warnings_stand_before_all_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    out, page_path = tmp_path / "p.json", tmp_path / "p.html"
+    found = run("compare", "--with", "glibc,hakmem", "--pairs", "2", "--json", str(out), "--html",
+                str(page_path), "--", "/usr/bin/python3", "-c", "print(1)")  # fmt: skip
+    # Before it measures, where there is still time to stop it, and above the figures.
+    assert found.output.startswith("hakmem compare: Warning: the machine was busy (load 99.00, ")
+    assert_in_order(found.output.partition("\n")[2], "Warning: the machine was busy", "Wall time")
+    assert "Warning: the machine was busy" in json.loads(out.read_text())["warnings"][0]
+    assert_in_order(page_path.read_text(), 'class="summary"', "Warning: the machine was", "<svg")

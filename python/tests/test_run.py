@@ -14,7 +14,7 @@ from small_build import BENCH, compile_c
 
 from hakmem.commands.run import library_of
 from hakmem.errors import UserError
-from hakmem.running import witness
+from hakmem.running import in_place, threads, witness
 from hakmem.running.programs import examine
 from hakmem.running.proof import hakmem_served
 
@@ -127,8 +127,72 @@ def test_preload_is_appended_to_and_never_doubled(run, made, monkeypatch, build)
     assert run(*script).stdout == f"{made}/libserving.so\n"
 
 
-def test_end_by_a_signal_is_told_as_by_a_shell(run):
-    assert run("--", "/bin/sh", "-c", "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
+def test_end_by_a_signal_is_the_programs_and_told_as_by_a_shell_where_the_command_stays(run):
+    script = ("--", "/bin/sh", "-c", "kill -SEGV $$")
+    assert run(*script).returncode == -signal.SIGSEGV
+    assert run("--proof", *script).returncode == 128 + signal.SIGSEGV
+
+
+@pytest.mark.parametrize("option", [(), ("--set", "KNOWN=1")])
+def test_the_program_takes_the_place_of_the_command(run, made, option):
+    """Its process is the one that was started, without a child that it has not made."""
+    script = "echo $$ $(cat /proc/$$/task/*/children) $(readlink /proc/$$/exe)"
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()", "run", *option]
+    with subprocess.Popen([*command, "--", "/bin/sh", "-c", script], stdout=subprocess.PIPE,
+                          text=True) as process:  # fmt: skip
+        said = process.stdout.read().split()
+    assert said[0] == str(process.pid)
+    assert said[-1] == str(Path("/bin/sh").resolve())
+    # The shells of $(…) alone.
+    assert len(said) <= 4
+
+
+def test_nobody_of_ours_stays_once_the_program_is_served(made, monkeypatch):
+    """The observer is no child of the program's: it is found by what it keeps open."""
+    monkeypatch.setattr(in_place, "FOLLOWED_S", 0.2)
+    told, tell = os.pipe()
+    library = made / "libserving.so"
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    # It lasts much longer than the observer may.
+    words = [str(made / "allocates"), "a", "b"]
+    pid = os.fork()
+    if pid == 0:
+        in_place.become(
+            words, environment, library, lambda e: os.write(tell, b"%d" % bool(e.served))
+        )
+    os.close(tell)
+    with os.fdopen(told, "rb") as said:
+        assert said.read() == b"1"
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+
+
+def test_program_that_cannot_be_started_is_told_once(run, tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF" + bytes(60))
+    broken.chmod(0o755)
+    found = run("--", str(broken))
+    assert found.returncode == 126
+    assert "cannot start" in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_commands_follow_one_that_waits_for_its_program(made, monkeypatch):
+    monkeypatch.setenv("HAKLAB_LIB", str(made / "libserving.so"))
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()"]
+    started = [*command, "run", "--proof", "--", "/bin/sh", "-c", "echo $$; read x"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(started, stdin=pipe, stdout=pipe, text=True) as waits:
+        program = int(waits.stdout.readline())
+        assert program != waits.pid
+        assert threads.waited_for(waits.pid) == program
+        assert threads.waited_for(program) == threads.waited_for(os.getpid()) == 0
+        for words in (("profile",), ("explain",), ("top", "--once"), ("serve",)):
+            found = subprocess.run([*command, *words, str(waits.pid)], capture_output=True,
+                                   text=True, check=False)  # fmt: skip
+            assert (
+                f"process {waits.pid} is hakmem, which waits for process {program}" in found.stderr
+            )
+            assert f"process {program} (sh)" in found.stderr
+        waits.stdin.close()
 
 
 def test_termination_is_passed_on(made, monkeypatch, tmp_path):

@@ -131,6 +131,34 @@ def test_mistyped_key_is_refused_by_its_name(server, request_path, told):
     assert get(f"{server}{request_path}")[:2] == (400, told)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/favicon.ico", "/report", "/metrics", "/debug/pprof/heap", "/debug/pprof/allocs",
+     "/debug/pprof/heap?seconds=0.1", "/debug/pprof/heap?seconds=x", "/other"],
+)  # fmt: skip
+def test_head_is_answered_as_get_without_a_body(server, path):
+    host = server.removeprefix("http://")
+    answers = {}
+    for method in ("GET", "HEAD"):
+        with socket.create_connection(host.split(":"), 60) as one:
+            one.sendall(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            head, _, body = one.makefile("rb").read().partition(b"\r\n\r\n")
+        lines = head.decode().splitlines()
+        fields = dict(line.split(": ", 1) for line in lines[1:])
+        # What was sampled meanwhile is in the length.
+        length = int(fields.pop("Content-Length"))
+        assert len(body) == (length if method == "GET" else 0)
+        assert length > 0
+        answers[method] = (lines[0], fields | {"Date": ""})
+    assert answers["GET"] == answers["HEAD"]
+
+
+def test_an_icon_is_there(server):
+    status, data, kind = get(f"{server}/favicon.ico")
+    assert (status, kind) == (200, "image/svg+xml")
+    assert data.startswith(b"<svg ")
+
+
 def test_index_and_report(fake, server):
     status, text, kind = get(server)
     assert (status, kind) == (200, "text/html; charset=utf-8")
@@ -243,7 +271,11 @@ def test_port_in_use_is_one_line(fake):
     ("arguments", "status", "told"),
     [
         (("4194304",), 1, "there is no process 4194304"),
-        ((str(os.getpid()),), 1, "keeps no heap profile: start it with HAKMEM_HEAP_PROFILE=1"),
+        (
+            (str(os.getpid()),),
+            1,
+            "keeps no heap profile (there is no hakmem in it): start it with HAKMEM_HEAP_PROFILE=1",
+        ),
         (("server",), 2, "'server' is no PID, which is a number such as 1234"),
         (("--port", "70000", "1"), 2, "70000 is not in the range"),
     ],

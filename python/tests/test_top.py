@@ -362,7 +362,11 @@ def test_view_fills_a_terminal_and_gives_it_back(fake):
         (("--prometheus", "/nowhere/a.prom"), 2, "there is no folder /nowhere"),
         (("no-number",), 2, "no-number"),
         (("--once", "999999999"), 1, "there is no process 999999999"),
-        (("--once", str(os.getpid())), 1, "has no page: start it with HAKMEM_STATS_PAGE=1"),
+        (
+            ("--once", str(os.getpid())),
+            1,
+            "has no page (there is no hakmem in it): start it with HAKMEM_STATS_PAGE=1",
+        ),
         (("--serve", "9999", "--address", "192.0.2.1"), 1, "192.0.2.1:9999"),
     ],
 )
@@ -528,6 +532,23 @@ def test_exporter_reads_anew_at_each_scrape(fake, exporter):
     assert purges() == 4
     plain, _ = get(exporter, "text/plain")
     assert "hakmem_purges_total" in plain
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/", "/favicon.ico"])
+def test_exporter_answers_head_as_get_without_a_body(fake, exporter, path):
+    target = urllib.parse.urlsplit(exporter).netloc
+    heads = []
+    for method in ("GET", "HEAD"):
+        with socket.create_connection(target.split(":"), 30) as one:
+            one.sendall(f"{method} {path} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            head, _, body = one.makefile("rb").read().partition(b"\r\n\r\n")
+        lines = head.decode().splitlines()
+        length = next(line for line in lines if line.lower().startswith("content-length: "))
+        # Figures, and so lengths, change from one look to the next.
+        heads.append([line.partition(":")[0] for line in lines])
+        assert lines[0].endswith(" 200 OK")
+        assert len(body) == (int(length.partition(": ")[2]) if method == "GET" else 0)
+    assert sorted(heads[0]) == sorted(heads[1])
 
 
 @pytest.mark.turns

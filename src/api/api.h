@@ -49,6 +49,8 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller);
 void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller);
 /* p, a huge block of the heap (NULL: the main one), by the kernel. NULL: it cannot, and p is as it was. */
 void *hak_raw_resize_huge(struct hakmem_heap *heap, void *p, size_t size, size_t align);
+/* A mapping, of any heap, where it is, or moved by the kernel: what it has more is zero. NULL: it is none, or the kernel cannot. */
+void *hak_resize_mapping(void *p, size_t size, size_t align);
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* The two steps of a free of an extent. Of threads that free it at once one comes out of the first, with its size. */
 size_t hak_raw_claim_extent(hak_region *region, void *p);

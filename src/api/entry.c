@@ -12,6 +12,7 @@
 #include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
+#include "large/large.h"
 #include "os/os.h"
 
 HAK_LINK_INIT;
@@ -20,6 +21,7 @@ HAK_LINK_INIT;
 static void *calloc_large(size_t bytes, size_t align) {
   bool zeroed = false;
   void *p = hak_raw_large(bytes, align, true, &zeroed);
+  if (p != NULL && !zeroed) bytes = hak_totals_whole(p, bytes);
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return hak_or_no_memory(hak_totals_add(p));
 }
@@ -30,7 +32,7 @@ void *hak_calloc(size_t count, size_t size) {
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE);
   void *p = hak_malloc(bytes);
-  return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
+  return HAK_LIKELY(p != NULL) ? memset(p, 0, hak_totals_whole(p, bytes)) : p;
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
@@ -75,7 +77,7 @@ void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
   if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
   if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align);
   void *p = hak_aligned_as(align, bytes, HAK_FAMILY_MALLOC);
-  return p == NULL ? NULL : memset(p, 0, bytes);
+  return p == NULL ? NULL : memset(p, 0, hak_totals_whole(p, bytes));
 }
 
 int hak_posix_memalign(void **out, size_t alignment, size_t size) {
@@ -105,14 +107,17 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
-size_t hak_usage_size(size_t size, size_t align) {
-  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
-  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2 ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
-  if (!hak_start()) return 0;
+size_t hak_usage_unsampled(size_t size, size_t align) {
   int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
-  if (c >= 0) return hak_class_size((unsigned)c);
-  size_t spans = hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
-  return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
+  return c >= 0 ? hak_class_size((unsigned)c) : hak_large_least(size, align);
+}
+
+/* The guard is behind what a sampled block was asked for, and any block may be sampled, or have been. */
+size_t hak_usage_size(size_t size, size_t align) {
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2) return 0;
+  if (HAK_HARD(CANARY)) return size; /* the usable size is the request */
+  if (!hak_start()) return 0;
+  return hak_sample_on() && size <= HAK_SAMPLE_BYTES_MAX ? hak_max_size(size, 1) : hak_usage_unsampled(size, align);
 }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) { return hak_usage_size(size, HAK_GRANULE); }

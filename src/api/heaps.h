@@ -14,10 +14,17 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
+/* Frees p, whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, or where nothing of its heap is cached. False: take the long way. */
+bool hak_heap_free_ready(void *p);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);
 /* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the way. */
 void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size);
+
+/* The two halves of a destroy and, where the heap `stays`, of a reset. All its memory goes back but mappings, of which there are so many; no function of the
+ * program is called. Then these, and what is deferred: with no lock held. */
+size_t hak_heap_empty(hak_heap *heap, bool stays, hak_deferred *deferred);
+void hak_heap_finish(size_t mappings, hak_deferred *deferred);
 
 #endif

@@ -8,6 +8,7 @@
 #include "api/black_box.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
+#include "os/place.h"
 #include "os/print.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
@@ -71,7 +72,7 @@ static void write_near(void) {
   unsigned number = hak_add_relaxed(&files, 1), *oldest = &near_files.kept[near_files.next];
   if ((near_files.error = write_numbered(number, near_files.error)) != 0) return;
   path_of(*oldest, path);
-  if (*oldest != 0) hak_os_unlink(path);
+  if (*oldest != 0) hak_os_remove(path);
   *oldest = number;
   near_files.next = (near_files.next + 1) % (unsigned)hak_config.heap_profile_near_limit;
 }

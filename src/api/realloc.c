@@ -1,4 +1,5 @@
-/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. Blocks of a heap stay the heap's. */
+/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. Blocks of a heap stay the heap's; those of jemalloc's arenas,
+ * the main heap among them, go where the thread allocates. */
 #include <errno.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
+#include "api/usage.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -27,14 +29,22 @@ static void *new_place(size_t size, size_t align) {
   return q;
 }
 
+/* Where a block of h, NULL: the main heap, is moved to. */
+static hak_heap *goes_to(hak_heap *h) {
+  if (!HAK_TOTALS || hak_resizes_in_arena || (h != NULL && !h->is_arena)) return h;
+  hak_heap *threads = HAK_UNLIKELY(hak_tls.in_heap) ? hak_heap_default() : NULL;
+  return threads != NULL && threads->is_arena ? threads : NULL;
+}
+
 /* h: the block's heap; NULL: the main one. */
 static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size_t align) {
   if (align == HAK_IN_PLACE) return hak_no_memory();
   int saved = errno;
   bool stays = hak_is_in_place(p, align), zeroed;
-  void *q = h == NULL ? new_place(size, align) : hak_heap_alloc(h, size, align, size > old_size || !stays, &zeroed);
+  hak_heap *to = goes_to(h);
+  void *q = to == NULL ? new_place(size, align) : hak_heap_alloc(to, size, align, size > old_size || !stays, &zeroed);
   if (q == NULL) return stays ? not_moved(p, old_size, size, saved) : NULL;
-  memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
+  memmove(q, p, hak_min_size(old_size, hak_totals_whole(q, size))); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
   hak_raw_free(p);
   return q;
 }
@@ -43,7 +53,7 @@ static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size
 #define GROWS_MAPPED_LEAST HAK_MIB
 
 static void *grow_mapped(void *p, size_t old_size, size_t size, size_t align) {
-  if (HAK_HARD(GUARDS) || align == HAK_IN_PLACE || size < GROWS_MAPPED_LEAST) return NULL;
+  if (HAK_HARD(GUARDS) || align == HAK_IN_PLACE || size < GROWS_MAPPED_LEAST || goes_to(NULL) != NULL) return NULL;
   void *q = hak_huge_alloc(size, hak_max_size(align, hak_os_page_size()), false);
   if (q == NULL) return NULL;
   hak_sampled_count_large(q, size);
@@ -53,7 +63,9 @@ static void *grow_mapped(void *p, size_t old_size, size_t size, size_t align) {
 }
 
 static bool fits(const void *p, size_t block_size, size_t size, size_t align) {
-  return align == HAK_IN_PLACE ? size <= block_size : hak_resize_stays(block_size, size, align) && hak_is_in_place(p, align);
+  if (align == HAK_IN_PLACE) return size <= block_size;
+  if (!hak_resize_stays(block_size, size, align) || !hak_is_in_place(p, align)) return false;
+  return align <= HAK_GRANULE || block_size >= hak_usage_unsampled(size, align); /* less where it is aligned by chance */
 }
 
 void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
@@ -74,11 +86,28 @@ void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
   return moved;
 }
 
+/* Of a heap, NULL: the main one. The kernel moves it within the heap only. */
+static void *resize_mapping(hak_heap *h, void *p, size_t size, size_t align) {
+  if (!hak_is_in_place(p, align)) return NULL;
+  return hak_raw_resize_huge(h, p, size, h == NULL || goes_to(h) == h ? align : HAK_IN_PLACE);
+}
+
+void *hak_resize_mapping(void *p, size_t size, size_t align) {
+  if (size > PTRDIFF_MAX || hak_region_find(p) != NULL || hak_huge_size(p) == 0) return NULL;
+  uint32_t owner = hak_huge_owner(p);
+  hak_deferred d = {0};
+  hak_slow_entry(true);
+  void *q = resize_mapping(owner == 0 ? NULL : hak_heap_of_owner(owner), p, size, align);
+  hak_slow_exit(&d);
+  return q;
+}
+
 /* A large block where it is, or moved by the kernel. NULL: it is as it was. The kernel moves a mapping only while it is one: it refuses where the
  * program has given some of its pages advice, a lock or a memory policy of their own. */
 static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t align, hak_deferred *d) {
   if (region == NULL) return hak_raw_resize_huge(NULL, p, size, align);
-  if (!hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d->purge_due)) return NULL;
+  bool by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* it lacks the page of its colour */
+  if (by_chance || !hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d->purge_due)) return NULL;
   hak_sampled_forget(p); /* to the profile a resized block is a new one */
   hak_sampled_count_large(p, size);
   return p;
@@ -113,7 +142,7 @@ static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size
   if (align == HAK_IN_PLACE) return hak_heap_grow(h, s, p, size);
   hak_deferred d = {0};
   void *q = NULL;
-  if (s == NULL && size > HAK_SMALL_MAX) q = hak_raw_resize_huge(h, p, size, align);
+  if (s == NULL && size > HAK_SMALL_MAX) q = resize_mapping(h, p, size, align);
   if (s != NULL && hak_is_in_place(p, align)) {
     hak_heap_fold(hak_tls.cache, h);
     q = hak_heap_resize_large(h, s, p, size, &d).p;
@@ -188,7 +217,7 @@ HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void
 
 static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {
   int saved = errno;
-  bool was = hak_heap_suspend();
+  bool was = goes_to(NULL) == NULL && hak_heap_suspend();
   void *q = hak_malloc_slow(size);
   hak_heap_resume(was);
   return HAK_LIKELY(q != NULL) ? q : not_moved(p, old_size, size, saved);
@@ -206,7 +235,7 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     q = malloc_slowly(p, block_size, size);
     if (q == NULL || q == p) return q;
   }
-  memmove(q, p, hak_min_size(block_size, size)); /* as in move_block */
+  memmove(q, p, hak_min_size(block_size, hak_totals_whole(q, size))); /* as in move_block */
   if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p, code);
   return q;
 }

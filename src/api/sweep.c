@@ -135,11 +135,11 @@ HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
 }
 
 /* Looks at a few; false: the last are among them. Each look reads a page that the program may not have touched for long. */
-static bool sweep_huge(size_t *place, const char *where) {
+static bool sweep_huge(uintptr_t *after, const char *where) {
   size_t bytes;
-  const void *p = hak_huge_find(is_damaged, place, &bytes);
+  const void *p = hak_huge_find(is_damaged, after, &bytes);
   if (HAK_UNLIKELY(p != NULL)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, bytes, where);
-  return *place != 0;
+  return *after != 0;
 }
 
 static size_t ready_spans(const hak_region *r) { return hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; }
@@ -166,7 +166,7 @@ static bool sweep_next(walk *at, size_t *bytes, const char *where) {
 
 static uint32_t busy; /* 1: a thread walks. Taking is an acquire, dropping a release */
 static walk here;     /* of the thread that walks */
-static size_t here_huge;
+static uintptr_t here_huge;
 
 void hak_sweep_some(void) {
   static uint64_t due_ms; /* relaxed */
@@ -195,8 +195,8 @@ static void sweep_all(const char *where) {
   walk at = from;
   size_t bytes = 0;
   bool round = false; /* the walk has passed the last span */
-  size_t place = 0;
-  while (sweep_huge(&place, where) && hak_os_now_ms() + EXIT_MS / 2 < until_ms) {
+  uintptr_t after = 0;
+  while (sweep_huge(&after, where) && hak_os_now_ms() + EXIT_MS / 2 < until_ms) {
   }
   while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }

@@ -13,6 +13,7 @@ HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
 hak_empty_realloc hak_empty_realloc_does;
 
+HAK_TLS bool hak_resizes_in_arena;
 uint8_t hak_fill_bits;
 size_t hak_oversize = SIZE_MAX;
 struct hakmem_heap *hak_oversize_heap;
@@ -75,12 +76,37 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   return q;
 }
 
+/* A large block of a heap. */
+static void shrink_in_heap(hak_span *s, void *p, size_t size, hak_deferred *d) {
+  unsigned c;
+  hak_heap *h = hak_heap_at(s, p, &c);
+  if (h == NULL || c < HAK_CLASS_COUNT || hak_heap_large_size(s, p) == 0) return;
+  hak_heap_fold(hak_tls.cache, h);
+  if (hak_heap_resize_large(h, s, p, size, d).p == NULL) return;
+  hak_sampled_forget(p);
+  hak_heap_count_resized(h, p, size);
+}
+
+/* Whole spans that a slab's one block has, and does not need, make it an extent. */
+static bool make_extent(hak_region *r, hak_span *s, void *p, size_t size, unsigned code) {
+  if (!hak_code_is_class(code) || hak_class_size(code - 1) <= HAK_SHARED_MAX || hak_region_code(r, p) == HAK_CODE_SAMPLED) return false;
+  size_t colour = s->start % HAK_SPAN_SIZE != 0 ? HAK_EXTENT_COLOURED : 0;
+  return hak_extent_spans(size + colour) < s->span_count && hak_arena_make_extent(s, p, code - 1);
+}
+
 void hak_totals_shrink(void *p, size_t size) {
   hak_region *r = hak_region_find(p);
-  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(NULL, p, size, HAK_IN_PLACE);
-  if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
+  if (r == NULL) {
+    hak_resize_mapping(p, hak_max_size(size, 1), HAK_IN_PLACE);
+    return;
+  }
+  unsigned code = hak_region_slab_code(r, hak_region_index(r, p));
+  hak_span *s = hak_region_span(r, p);
   hak_deferred d = {0};
-  if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
+  size = hak_max_size(size, HAK_SHARED_MAX + 1); /* what is smaller is in slabs */
+  if (code == HAK_CODE_IN_HEAP) shrink_in_heap(s, p, size, &d);
+  if (make_extent(r, s, p, size, code)) code = HAK_CODE_EXTENT;
+  if (code == HAK_CODE_EXTENT && s->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
     hak_sampled_forget(p);
     hak_sampled_count_large(p, size);
   }

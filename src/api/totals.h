@@ -32,6 +32,9 @@ extern HAK_HIDDEN size_t hak_oversize;
 extern HAK_HIDDEN struct hakmem_heap *hak_oversize_heap;
 void *hak_totals_malloc_slow(size_t size);
 
+/* Of the calling thread: what it resizes stays in its arena, wherever the thread's requests go. */
+extern HAK_HIDDEN HAK_TLS bool hak_resizes_in_arena;
+
 /* Called in the thread that has set it, when it has been given or has given back so many bytes since the last call. It must not allocate. */
 #define HAK_ACTIVITY_BYTES 65536
 typedef struct hak_activity {
@@ -44,7 +47,7 @@ void hak_activity_set(hak_activity activity);
 /* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
-/* An extent, or a mapping, of the main heap gives back what is behind `size`; other blocks stay as they are. Totals do not count it. */
+/* A block of whole spans, or a mapping, gives back what is behind `size`; others stay as they are. Totals do not count it. */
 void hak_totals_shrink(void *p, size_t size);
 
 /* Usable bytes of the block at p; 0: none of ours. */
@@ -63,6 +66,9 @@ HAK_INLINE void *hak_totals_add(void *p) {
   if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals_count(hak_totals_size(p));
   return p;
 }
+/* Bytes of a new block that are to be zero, or to be copied, where the program asks for `size`: all that it has, as growth may promise zeros from the usable
+ * size on (rallocx), and what is before is to be zero from the allocation on. */
+HAK_INLINE size_t hak_totals_whole(const void *p, size_t size) { return HAK_TOTALS ? hak_totals_size(p) : size; }
 /* Of a block that the program has not asked to be zero. */
 HAK_INLINE void *hak_totals_new(void *p) {
   hak_totals_add(p);

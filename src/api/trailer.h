@@ -1,8 +1,10 @@
 /* The last 8 bytes of each block of the hardened build, and the bytes before them that the request leaves.
  *
  * Trailer: slack (bytes between request and trailer) << 8 | family, above 24 bits that are zero, all of it xored with a
- * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine).
- * Fill: up to 32 bytes behind the request hold a pattern made from the key; what is further behind is looked at only in blocks
+ * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine). The key's lowest byte is 0,
+ * and so is the trailer's first: a string that fills its block ends there, and prints nothing of the key. That a zero, and no more, was
+ * written right behind a full block is not seen: it changes nothing.
+ * Fill: up to 32 bytes behind the request hold a pattern, which does not tell the key; what is further behind is looked at only in blocks
  * that were resized in place, of which half may lie there; a mark in the family tells these. */
 #ifndef HAK_API_TRAILER_H
 #define HAK_API_TRAILER_H
@@ -25,15 +27,19 @@ extern HAK_HIDDEN const uint8_t hak_fill_masks[2 * HAK_FILL_MAX];
 /* Before the first block. Idempotent, any thread. */
 void hak_trailer_start(void);
 
-/* Both halves of a product with a secret factor: each bit of the key depends on all of the address. */
-HAK_INLINE uint64_t hak_trailer_key(const void *p) {
+typedef struct hak_trailer_key {
+  uint64_t word; /* of the trailer */
+  uint64_t fill; /* no byte of it is 0, a string's end, or ASCII */
+} hak_trailer_key;
+
+/* Both halves of a product with a secret factor: each bit of the word depends on all of the address. A string without an end shows the fill: that
+ * is made of one half alone. */
+HAK_INLINE hak_trailer_key hak_trailer_key_of(const void *p) {
   uint64_t mixed = (uintptr_t)p ^ hak_load_relaxed(&hak_trailer_secret[0]);
   __extension__ unsigned __int128 product = (unsigned __int128)mixed * hak_load_relaxed(&hak_trailer_secret[1]);
-  return (uint64_t)product ^ (uint64_t)(product >> 64);
+  uint64_t low = (uint64_t)product, high = (uint64_t)(product >> 64);
+  return (hak_trailer_key){(low ^ high) << 8, high | 0x8080808080808080u};
 }
-
-/* No byte of it is 0, a string's end, or ASCII. */
-HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x8080808080808080u; }
 
 typedef uint64_t hak_pair __attribute__((vector_size(16)));
 
@@ -128,10 +134,11 @@ HAK_INLINE bool hak_fill(char *p, size_t size, size_t end, uint64_t pattern, boo
 HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_family family) {
   HAK_ASSERT(block_size >= HAK_TRAILER_BYTES && size <= block_size - HAK_TRAILER_BYTES && family >= HAK_FAMILY_MALLOC);
   size_t end = block_size - HAK_TRAILER_BYTES;
-  uint64_t key = hak_trailer_key(p), content = (uint64_t)(end - size) << 8 | (uint64_t)family;
-  hak_fill((char *)p, size, end, hak_fill_pattern(key), true);
+  uint64_t content = (uint64_t)(end - size) << 8 | (uint64_t)family;
+  hak_trailer_key key = hak_trailer_key_of(p);
+  hak_fill((char *)p, size, end, key.fill, true);
   /* Release: who reads this word sees its fill. */
-  hak_store_release((uint64_t *)(void *)((char *)p + end), key ^ content << HAK_TRAILER_CHECK_BITS);
+  hak_store_release((uint64_t *)(void *)((char *)p + end), key.word ^ content << HAK_TRAILER_CHECK_BITS);
 }
 
 HAK_INLINE uint64_t hak_trailer_word(const void *p, size_t block_size) {
@@ -142,7 +149,7 @@ HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_s
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
-  uint64_t content = word ^ hak_trailer_key(p), families = (HAK_FAMILY_NEW_ARRAY | HAK_TRAILER_RESIZED) - HAK_FAMILY_MALLOC;
+  uint64_t content = word ^ hak_trailer_key_of(p).word, families = (HAK_FAMILY_NEW_ARRAY | HAK_TRAILER_RESIZED) - HAK_FAMILY_MALLOC;
   uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
   uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
@@ -158,13 +165,14 @@ bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size);
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
 HAK_INLINE bool hak_trailer_read(const void *p, size_t block_size, size_t *size, hak_family *family) {
   size_t end = block_size - HAK_TRAILER_BYTES;
-  uint64_t key = hak_trailer_key(p), word = hak_trailer_word(p, block_size), content = (word ^ key) >> HAK_TRAILER_CHECK_BITS;
+  hak_trailer_key key = hak_trailer_key_of(p);
+  uint64_t word = hak_trailer_word(p, block_size), content = (word ^ key.word) >> HAK_TRAILER_CHECK_BITS;
   __atomic_thread_fence(__ATOMIC_ACQUIRE); /* with the writer's release */
   *family = (hak_family)(content & 0xff);
   *size = block_size;
   if (HAK_UNLIKELY(!hak_trailer_fits(p, block_size, word))) return false;
   *size = end - (content >> 8);
-  return hak_fill((char *)(uintptr_t)p, *size, end, hak_fill_pattern(key), false);
+  return hak_fill((char *)(uintptr_t)p, *size, end, key.fill, false);
 }
 
 #endif

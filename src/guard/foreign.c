@@ -56,6 +56,7 @@ static void compare(void *context, char *line) {
   hak_mapping m;
   s->readable = true;
   if (!hak_mapping_parse(line, &m) || s->address - m.start >= m.end - m.start) return;
+  if (hak_os_has_more_rights()) line += strcspn(line, " "); /* the addresses that the line begins with */
   size_t length = hak_min_size(strlen(line), sizeof s->line - 1);
   memcpy(s->line, line, length);
   s->line[length] = '\0';

@@ -261,7 +261,7 @@ void hak_je_refresh_locked(void) {
   sum = main_figures;
   for (size_t i = 1; i < hak_je_arena_count(); i++) {
     hak_je_arena *a = hak_je_arena_at(i);
-    if (a == NULL || room_for(i) == NULL) continue;
+    if (a == NULL || hak_je_arena_is_main(i) || room_for(i) == NULL) continue;
     refresh_heap(a->heap, of_heaps[i]);
     add(&sum, of_heaps[i], sizeof sum);
     live += of_heaps[i]->small + of_heaps[i]->large;
@@ -270,6 +270,12 @@ void hak_je_refresh_locked(void) {
   add_other_heaps(&stats, live, held);
   add(&sum, &destroyed, sizeof sum);
   hak_je_epoch++;
+}
+
+size_t hak_je_active_now(void) {
+  hakmem_stats t;
+  hak_usage_read(&t, NULL, NULL, NULL);
+  return pages(t.slabs - t.slab_never_allocated - t.slab_purged + t.extents + t.huge_live + t.sampled_live + t.heaps_held);
 }
 
 const hak_je_figures *hak_je_figures_locked(size_t index) {

@@ -1,6 +1,6 @@
 /* The je box: jemalloc's interface (<jemalloc/jemalloc.h> of 5.3, and its manual) over the core. Of libhakmem-je.so alone.
  *
- * An arena is a heap: 0 is the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
+ * An arena is a heap: 0, and those up to opt.narenas, are the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
  * rows of one table (ctl.def). What statistics say is as of the last write of "epoch" (figures.c).
  *
  * One lock, hak_je_lock, before all of the core's: arenas' table, the snapshot, what was set. Allocation takes none of this box's locks. */
@@ -13,7 +13,7 @@
 #include "hakmem/heap.h"
 
 #define HAK_JE_PAGE ((size_t)4096)
-#define HAK_JE_ARENAS 4096     /* the most; the next two stand for others */
+#define HAK_JE_ARENAS 4095     /* the most: MALLOCX_ARENA has 12 bits, of which 0 says none. The next two stand for others */
 #define HAK_JE_ALL 4096        /* MALLCTL_ARENAS_ALL */
 #define HAK_JE_DESTROYED 4097  /* MALLCTL_ARENAS_DESTROYED */
 #define HAK_JE_NAME 32
@@ -33,9 +33,11 @@ struct hak_je_conf {
 };
 extern struct hak_je_conf hak_je_conf;
 
-/* Reads malloc_conf, /etc/malloc.conf and MALLOC_CONF, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
+/* Reads malloc_conf, /etc/malloc.conf, MALLOC_CONF and malloc_conf_2_conf_harder, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
  * core reads its own settings, which are above these. */
 void hak_je_conf_read(char **variables);
+/* What one of these has, 1 to 4; NULL: nothing. */
+const char *hak_je_conf_source(unsigned source);
 /* The core has: what opt.* shows is what holds. */
 void hak_je_conf_settle(void);
 /* In jemalloc's form, for malloc_message. */
@@ -53,6 +55,8 @@ size_t hak_je_prof_lg_sample(void); /* 0: there is no profile */
 bool hak_je_prof_final(void);
 
 /* --- mallocx.c: flags --- */
+
+void *mallocx(size_t size, int flags);
 
 #define HAK_JE_ALIGN(flags) ((size_t)1 << ((flags) & 63))
 #define HAK_JE_ZERO 0x40
@@ -74,7 +78,7 @@ bool hak_je_tcache_flush(unsigned id, bool ends);
 
 typedef struct hak_je_arena {
   hakmem_heap *heap; /* release; NULL: the main heap, or it is destroyed */
-  bool made;         /* by arenas.create, or index 0 */
+  bool made;         /* by arenas.create, or at the start */
   uint32_t threads;  /* that set it by thread.arena; relaxed */
   ssize_t dirty_ms, muzzy_ms;
   size_t grow_limit, oversize;
@@ -86,6 +90,8 @@ typedef struct hak_je_arena {
 unsigned hak_je_arena_count(void);
 /* The arena, if it is there; NULL: not made, or destroyed. */
 hak_je_arena *hak_je_arena_at(size_t index);
+/* Whether it is the main heap; such ones stay. */
+bool hak_je_arena_is_main(size_t index);
 /* Errno values. */
 int hak_je_arena_make(unsigned *index);
 int hak_je_arena_reset(size_t index);
@@ -131,6 +137,8 @@ typedef struct hak_je_figures {
 
 extern uint64_t hak_je_epoch;
 extern uint64_t hak_je_flushes; /* relaxed: of whole thread caches, by mallctl */
+/* Bytes of all arenas, without a snapshot. */
+size_t hak_je_active_now(void);
 /* hak_je_lock is held, as of the next two. Takes a new snapshot. */
 void hak_je_refresh_locked(void);
 /* Of the last one: of an arena, HAK_JE_ALL or HAK_JE_DESTROYED; all 0 where it has none. */

@@ -3,15 +3,19 @@
 #include "pool/budget.h"
 #include "region/region.h"
 
-/* A block may have huge pages that is so many times what is proved; so many times what is sparse counts against it; and one on trust is at most such a
- * part of the memory there is. */
+/* A block may have huge pages that is so many times what is proved; so many times what is sparse counts against it; and what is trusted is at most such
+ * a part of the memory there is. */
 #define TIMES 4
 #define SAMPLES 16
 #define EMPTY_MOST (SAMPLES / 8) /* of the samples: a dense block has pages that hold zeros */
 
+/* What a block that is written to here and there holds for nothing, at most: as much as one extent can, whose chunk has huge pages. */
+#define TRUSTED_MOST (HAK_CHUNK_SPANS << HAK_SPAN_SHIFT)
+
 static int64_t proved; /* bytes */
 static size_t unseen;  /* bytes of new memory that came since a look */
-/* The block that has huge pages on trust; NULL: none. Another thread's may have its size for a moment. */
+/* The block that has huge pages on trust; NULL: none; CLAIMED: a thread is about to make it. Another thread's may have its size for a moment. */
+#define CLAIMED ((const void *)1)
 static const void *trusted;
 static size_t trusted_bytes;
 
@@ -21,7 +25,7 @@ static bool is_written(const char *page) {
   return hak_os_is_not_zero(&words[0]) || hak_os_is_not_zero(&words[1]);
 }
 
-static bool is_dense(const void *p, size_t bytes) {
+bool hak_dense_is_filled(const void *p, size_t bytes) {
   size_t page = hak_os_page_size(), part = bytes / SAMPLES, empty = 0;
   HAK_ASSERT(part > page);
   uint64_t any = (uintptr_t)p;
@@ -31,6 +35,10 @@ static bool is_dense(const void *p, size_t bytes) {
     empty += !is_written((const char *)hak_align_down((uintptr_t)p + offset, page));
   }
   return empty <= EMPTY_MOST;
+}
+
+bool hak_dense_goes_on(const void *p, size_t old_bytes, size_t bytes) {
+  return bytes / TIMES <= old_bytes && hak_dense_is_filled(p, old_bytes);
 }
 
 /* No more is proved, or disproved, than was held at once. */
@@ -43,46 +51,49 @@ static void count(int64_t more) {
 static void look_at_trusted(void) {
   const void *p = hak_load_relaxed(&trusted);
   size_t bytes = hak_load_relaxed(&trusted_bytes);
-  if (p == NULL || !is_dense(p, bytes)) return;
+  if (p == NULL || p == CLAIMED || !hak_dense_is_filled(p, bytes)) return;
   hak_store_relaxed(&trusted, NULL);
   count((int64_t)bytes);
 }
 
 static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / TIMES); }
 
-static bool may_trust(size_t bytes) {
+/* One thread of those that ask at once. */
+static bool claim_trust(size_t bytes) {
   static size_t most; /* relaxed; 0: not read yet */
+  const void *none = NULL;
   if (hak_load_relaxed(&trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
   if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TIMES);
-  return bytes <= hak_load_relaxed(&most);
+  return bytes <= hak_load_relaxed(&most) && hak_cas_acquire(&trusted, &none, CLAIMED);
 }
 
 /* Of what a cgroup may use nothing is granted, once that is near. */
-bool hak_dense_grants(size_t bytes, bool zeros) {
-  if (bytes < HAK_HUGE_PAGE || hak_config.thp == HAK_THP_OFF) return false;
-  if (hak_config.thp == HAK_THP_ON) return true;
-  if (hak_budget_of_group()) return false;
+hak_dense_grant hak_dense_grants(size_t bytes, bool zeros) {
+  const hak_dense_grant none = {0, false}, all = {bytes, false}, part = {hak_min_size(bytes, TRUSTED_MOST), true};
+  if (bytes < HAK_HUGE_PAGE || hak_config.thp == HAK_THP_OFF) return none;
+  if (hak_config.thp == HAK_THP_ON) return all;
+  if (hak_budget_of_group()) return none;
   if (!is_proved(bytes)) look_at_trusted();
-  return is_proved(bytes) || (!zeros && bytes >= HAK_DENSE_BESIDE && may_trust(bytes));
+  if (is_proved(bytes)) return all;
+  return !zeros && bytes >= HAK_DENSE_BESIDE && claim_trust(part.bytes) ? part : none;
 }
 
 bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_load_relaxed(&proved) < 0; }
 
-void hak_dense_note(const void *p, size_t bytes, bool granted) {
+void hak_dense_note(const void *p, size_t bytes, hak_dense_grant granted) {
   if (bytes < HAK_HUGE_PAGE) return;
-  hak_add_relaxed(&unseen, bytes);
-  if (!granted) return;
-  if (is_proved(bytes)) {
-    hak_add_relaxed(&proved, -(int64_t)(bytes / TIMES));
-  } else {
-    hak_store_relaxed(&trusted_bytes, bytes);
+  if (p != NULL) hak_add_relaxed(&unseen, bytes);
+  if (granted.on_trust) {
+    hak_store_relaxed(&trusted_bytes, granted.bytes);
     hak_store_relaxed(&trusted, p);
+  } else if (p != NULL && granted.bytes != 0 && is_proved(bytes)) {
+    hak_add_relaxed(&proved, -(int64_t)(bytes / TIMES));
   }
 }
 
 void hak_dense_follow(const void *p, const void *moved, size_t bytes) {
   if (HAK_LIKELY(p != hak_load_relaxed(&trusted))) return;
-  hak_store_relaxed(&trusted_bytes, bytes);
+  hak_store_relaxed(&trusted_bytes, hak_min_size(bytes, TRUSTED_MOST));
   hak_store_relaxed(&trusted, moved);
 }
 
@@ -91,5 +102,5 @@ void hak_dense_look(const void *p, size_t bytes) {
   size_t came = hak_load_relaxed(&unseen);
   if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
   hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
-  count(is_dense(p, bytes) ? (int64_t)bytes : -TIMES * (int64_t)bytes);
+  count(hak_dense_is_filled(p, bytes) ? (int64_t)bytes : -TIMES * (int64_t)bytes);
 }

@@ -39,13 +39,14 @@ static bool is_coloured(const hak_span *s) { return s->start % HAK_SPAN_SIZE != 
 
 static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   static uint32_t next; /* relaxed; neighbours should differ */
-  if (align > HAK_COLOUR_BYTES || size > usable_of(s, true)) return 0;
+  if (align > HAK_COLOUR_BYTES || size > HAK_EXTENT_MAX || size > usable_of(s, true)) return 0;
   return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
-  bool dense = hak_dense_grants(size, zeros);
-  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
+  hak_dense_grant dense = hak_dense_grants(size, zeros); /* all of it: an extent is less than what is trusted */
+  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense.bytes != 0, zeroed);
+  if (s == NULL || !*zeroed) hak_dense_note(NULL, size, dense);
   if (s == NULL) return NULL;
   s->start += draw_colour(s, size, align);
   if (*zeroed) hak_dense_note((void *)s->start, size, dense);
@@ -74,7 +75,8 @@ size_t hak_extent_size(const hak_region *r, const void *p) {
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
   HAK_ASSERT(s->start == (uintptr_t)p && HAK_TAG_CODE(s->tag) == HAK_CODE_EXTENT);
-  size_t wanted = hak_extent_spans(size + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
+  size_t least = size > HAK_EXTENT_MAX ? hak_align_up(size, hak_os_page_size()) : size; /* as a mapping has */
+  size_t wanted = hak_extent_spans(least + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);

@@ -29,6 +29,12 @@ HAK_INLINE size_t hak_extent_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
 }
 
+/* The least that a block in whole spans has, where it is aligned so. */
+HAK_INLINE size_t hak_extent_least(size_t size, size_t align) {
+  size_t spans = hak_extent_spans(size) << HAK_SPAN_SHIFT;
+  return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
+}
+
 /* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_MAX; above that size HAK_HUGE_PAGE. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);

@@ -1,4 +1,4 @@
-/* Open-addressing table of live blocks, under hak_huge_lock. */
+/* Live huge blocks, under hak_huge_lock: huge_index.c says which there are. */
 #include "large/huge.h"
 
 #include <stdint.h>
@@ -9,66 +9,30 @@
 #include "large/quarantine.h"
 #include "region/size_class.h"
 
-typedef struct entry {
-  void *p; /* NULL: empty; GONE: was used, keep probing */
-  size_t bytes; /* 0 where there is no block */
-  uint32_t owner;
-} entry;
-#define GONE ((void *)1)
-
-static entry *table;
-static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
+static size_t live_count, live_bytes;
 static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. Both counts are read by any thread, relaxed */
+static hak_huge_node *moving; /* what threads are resizing, in no tree meanwhile; linked by higher[0], and by lower[0] back */
+/* Blocks of heaps that have ended, until their mappings are given back. No heap has this owner. */
+static hak_huge_set ended = {.owner = UINT32_MAX};
 
-static size_t slot_of(const void *p, size_t capacity) {
-  return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
-}
-
-static entry *find_locked(const void *p) {
+static void count(const hak_huge_node *n, bool more) {
   hak_assert_held(&hak_huge_lock);
-  HAK_ASSERT(live_count <= table_used && table_used <= table_capacity);
-  size_t i = table_capacity == 0 ? 0 : slot_of(p, table_capacity);
-  for (size_t probes = 0; probes < table_capacity && table[i].p != NULL; probes++) {
-    if (table[i].p == p && table[i].bytes > 0) return &table[i]; /* a program may free the address that GONE is */
-    i = (i + 1) & (table_capacity - 1);
-  }
-  return NULL;
-}
-
-static void count_owned(size_t bytes, bool more) {
+  HAK_ASSERT(more || (live_count > 0 && live_bytes >= n->bytes));
+  hak_add_single(&live_count, more ? 1 : -(size_t)1);
+  live_bytes += more ? n->bytes : -n->bytes;
+  if (n->set == NULL) return;
   hak_add_single(&owned_count, more ? 1 : -(size_t)1);
-  owned_bytes += more ? bytes : -bytes;
+  owned_bytes += more ? n->bytes : -n->bytes;
 }
 
-static void place_locked(entry e) {
-  hak_assert_held(&hak_huge_lock);
-  HAK_ASSERT(table_used < table_capacity && e.bytes > 0);
-  size_t i = slot_of(e.p, table_capacity);
-  while (table[i].bytes > 0) i = (i + 1) & (table_capacity - 1);
-  if (table[i].p == NULL) table_used++;
-  table[i] = e;
+static void insert_locked(hak_huge_node *n) {
+  hak_huge_index_put(n);
+  count(n, true);
 }
 
-static void insert_locked(void *p, size_t bytes, uint32_t owner) {
-  HAK_ASSERT(p != NULL && p != GONE);
-  place_locked((entry){p, bytes, owner});
-  hak_add_single(&live_count, 1);
-  live_bytes += bytes;
-  if (owner != 0) count_owned(bytes, true);
-}
-
-/* Takes the entry of p out; 0 when there is none. */
-static size_t remove_locked(const void *p, uint32_t *owner) {
-  entry *e = find_locked(p);
-  if (e == NULL) return 0;
-  size_t bytes = e->bytes;
-  *owner = e->owner;
-  HAK_ASSERT(live_count > 0 && live_bytes >= bytes);
-  *e = (entry){.p = GONE};
-  hak_sub_single(&live_count, 1);
-  live_bytes -= bytes;
-  if (*owner != 0) count_owned(bytes, false);
-  return bytes;
+static void remove_locked(hak_huge_node *n) {
+  hak_huge_index_remove(n);
+  count(n, false);
 }
 
 /* New memory, if the limit admits it. Guard pages are two mappings a block. */
@@ -83,51 +47,20 @@ static void *map(size_t bytes, size_t align) {
   return p;
 }
 
-/* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
-static bool insert(void *p, size_t bytes, uint32_t owner) {
-  for (;;) {
-    hak_lock_take(&hak_huge_lock);
-    if ((table_used + 1) * 2 <= table_capacity) {
-      insert_locked(p, bytes, owner);
-      hak_lock_drop(&hak_huge_lock);
-      return true;
-    }
-    size_t old_capacity = table_capacity;
-    size_t capacity = hak_max_size(256, hak_pow2_ceil((live_count + 1) * 4));
-    hak_lock_drop(&hak_huge_lock);
-    size_t page = hak_os_page_size();
-    size_t table_bytes = hak_align_up(capacity * sizeof(entry), page);
-    entry *fresh = hak_os_map(table_bytes, page);
-    if (fresh == NULL) return false;
-    hak_os_name(fresh, table_bytes, HAK_NAME_TABLES);
-    hak_budget_count_mapped(table_bytes);
-    entry *old = fresh; /* what goes: the new one if another thread was faster */
-    hak_lock_take(&hak_huge_lock);
-    if (table_capacity == old_capacity && (live_count + 1) * 2 <= capacity) {
-      old = table;
-      table = fresh;
-      table_capacity = capacity;
-      table_used = 0;
-      for (size_t i = 0; i < old_capacity; i++) {
-        if (old[i].bytes > 0) place_locked(old[i]);
-      }
-      table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
-    }
-    hak_lock_drop(&hak_huge_lock);
-    if (old != NULL) {
-      hak_os_unmap_own(old, table_bytes);
-      hak_budget_count_unmapped(table_bytes);
-    }
-  }
-}
-
-void *hak_huge_adopt(void *p, size_t bytes) {
+void *hak_huge_adopt(void *p, size_t bytes, hak_huge_pages pages) {
   HAK_ASSERT(p != NULL && bytes > 0 && bytes % hak_os_page_size() == 0);
-  if (!insert(p, bytes, 0)) {
+  hak_huge_node *n = hak_huge_node_take();
+  if (n == NULL) {
     hak_huge_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
   }
+  n->start = (uintptr_t)p;
+  n->bytes = bytes;
+  n->pages = pages;
+  hak_lock_take(&hak_huge_lock);
+  insert_locked(n);
+  hak_lock_drop(&hak_huge_lock);
   hak_os_count(&hak_os_stats.huge_alloc);
   return p;
 }
@@ -135,84 +68,92 @@ void *hak_huge_adopt(void *p, size_t bytes) {
 void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  size_t bytes = hak_huge_bytes(size);
   hak_kept_make_room(bytes);
-  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes, zeros);
-  void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
+  hak_dense_grant dense = HAK_HARD(GUARDS) ? (hak_dense_grant){0} : hak_dense_grants(bytes, zeros);
+  void *p = map(bytes, dense.bytes != 0 ? hak_max_size(align, HAK_HUGE_PAGE) : align);
+  if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
   if (p == NULL) return NULL;
   if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
-  if (dense) hak_os_huge_pages(p, bytes);
-  if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
-  return hak_huge_adopt(p, bytes);
+  if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0; /* mappings that were one when a page came can be one again */
+  if (dense.bytes != 0) hak_os_huge_pages(p, dense.bytes);
+  return hak_huge_adopt(p, bytes, dense.bytes == 0 ? HAK_HUGE_PAGES_NONE : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT : HAK_HUGE_PAGES_ALL);
 }
 
-bool hak_huge_free(void *p, bool *purge_due) {
-  uint32_t owner = 0;
+/* One kind of pages: mremap moves and extends one mapping. */
+static hak_huge_pages unify(void *p, size_t bytes) {
+  if (hak_dense_is_filled(p, bytes)) {
+    hak_os_huge_pages(p, bytes);
+    return HAK_HUGE_PAGES_ALL;
+  }
+  hak_os_small_pages(p, bytes);
+  return HAK_HUGE_PAGES_NONE;
+}
+
+static size_t take_locked(hak_huge_node *n, hak_huge_pages *pages) {
+  size_t bytes = n->bytes;
+  *pages = n->pages;
+  remove_locked(n);
+  hak_huge_node_give_locked(n);
+  return bytes;
+}
+
+size_t hak_huge_take(const void *p, hak_huge_pages *pages) {
   hak_lock_take(&hak_huge_lock);
-  size_t bytes = remove_locked(p, &owner);
+  hak_huge_node *n = hak_huge_index_find(p);
+  size_t bytes = n == NULL ? 0 : take_locked(n, pages);
   hak_lock_drop(&hak_huge_lock);
-  if (bytes == 0) return false;
+  return bytes;
+}
+
+void hak_huge_dispose(void *p, size_t bytes, hak_huge_pages pages, bool *purge_due) {
   if (HAK_HARD(GUARDS)) {
     hak_mapping_quarantine(p, bytes);
     hak_budget_count_unmapped(bytes);
-    return true;
+    return;
   }
   hak_dense_look(p, bytes);
-  if (!hak_kept_put(p, bytes, purge_due)) hak_huge_unmap(p, bytes);
-  return true;
+  if (pages == HAK_HUGE_PAGES_FRONT) pages = unify(p, bytes);
+  if (!hak_kept_put(p, bytes, pages == HAK_HUGE_PAGES_ALL, purge_due)) hak_huge_unmap(p, bytes);
 }
 
-/* The entry of p, or one of no bytes. */
-static entry read_entry(const void *p) {
+bool hak_huge_free(void *p, bool *purge_due) {
+  hak_huge_pages pages;
+  size_t bytes = hak_huge_take(p, &pages);
+  if (bytes != 0) hak_huge_dispose(p, bytes, pages, purge_due);
+  return bytes != 0;
+}
+
+/* --- looks --- */
+
+size_t hak_huge_size(const void *p) {
   hak_lock_take(&hak_huge_lock);
-  const entry *e = find_locked(p);
-  entry found = e == NULL ? (entry){0} : *e;
+  const hak_huge_node *n = hak_huge_index_find(p);
+  size_t bytes = n == NULL ? 0 : n->bytes;
   hak_lock_drop(&hak_huge_lock);
-  return found;
+  return bytes;
 }
 
-size_t hak_huge_size(const void *p) { return read_entry(p).bytes; }
+static uint32_t owner_of(const hak_huge_node *n) { return n == NULL || n->set == NULL ? 0 : n->set->owner; }
 
 /* An owner is set before its program has the block. */
-uint32_t hak_huge_owner(const void *p) { return hak_load_relaxed(&owned_count) == 0 ? 0 : read_entry(p).owner; }
-
-void hak_huge_own(const void *p, uint32_t owner) {
+uint32_t hak_huge_owner(const void *p) {
+  if (hak_load_relaxed(&owned_count) == 0) return 0;
   hak_lock_take(&hak_huge_lock);
-  entry *e = find_locked(p);
-  if (e != NULL && e->owner == 0) {
-    e->owner = owner;
-    count_owned(e->bytes, true);
-  }
+  uint32_t owner = owner_of(hak_huge_index_find(p));
   hak_lock_drop(&hak_huge_lock);
-}
-
-void *hak_huge_next_of(uint32_t owner, size_t *place, size_t *bytes) {
-  void *found = NULL;
-  hak_lock_take(&hak_huge_lock);
-  for (; *place < table_capacity && found == NULL; ++*place) {
-    const entry *e = &table[*place];
-    if (e->bytes == 0 || e->owner != owner) continue;
-    found = e->p;
-    *bytes = e->bytes;
-  }
-  hak_lock_drop(&hak_huge_lock);
-  return found;
+  return owner;
 }
 
 /* The live block that p lies in, or NULL. */
-static const entry *around_locked(const void *p) {
-  hak_assert_held(&hak_huge_lock);
-  for (size_t i = 0; i < table_capacity; i++) {
-    const entry *e = &table[i];
-    if ((uintptr_t)p - (uintptr_t)e->p < e->bytes) return e;
-  }
-  return NULL;
+static const hak_huge_node *around_locked(const void *p) {
+  const hak_huge_node *n = hak_huge_index_upto((uintptr_t)p);
+  return n != NULL && (uintptr_t)p - n->start < n->bytes ? n : NULL;
 }
 
 uint32_t hak_huge_owner_around(const void *p) {
   hak_lock_take(&hak_huge_lock);
-  const entry *e = around_locked(p);
-  uint32_t owner = e == NULL ? 0 : e->owner;
+  uint32_t owner = owner_of(around_locked(p));
   hak_lock_drop(&hak_huge_lock);
   return owner;
 }
@@ -235,11 +176,12 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
   hak_lock_take(&hak_huge_lock);
   const hak_freed *freed = hak_freed_around(&hak_quarantined, p);
   *place = freed == NULL ? (hak_huge_place){0} : (hak_huge_place){freed->p, freed->bytes, true};
-  /* At last the room where one may grow, which others may have taken. */
-  for (size_t n = 0; n < 2 * table_capacity && place->block == NULL; n++) {
-    const entry *e = &table[n % table_capacity];
-    size_t room = n < table_capacity ? 0 : e->bytes;
-    if (e->bytes > 0 && hak_guard_pages_reach(e->p, e->bytes + room, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+  /* At last the room where the one below may grow, which others may have taken. */
+  const hak_huge_node *below = hak_huge_index_upto((uintptr_t)p), *above = hak_huge_index_above(NULL, (uintptr_t)p);
+  for (unsigned n = 0; n < 3 && place->block == NULL; n++) {
+    const hak_huge_node *b = n == 1 ? above : below;
+    if (b == NULL || !hak_guard_pages_reach((const void *)b->start, n == 2 ? 2 * b->bytes : b->bytes, p)) continue;
+    *place = (hak_huge_place){(const void *)b->start, b->bytes, false};
   }
   hak_lock_drop(&hak_huge_lock);
   return place->block != NULL;
@@ -255,37 +197,140 @@ static void *remap(void *p, size_t old_bytes, size_t bytes, bool may_move) {
   return moved;
 }
 
-void *hak_huge_resize(void *p, size_t size, bool may_move) {
-  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
-  uint32_t owner = 0;
+hak_huge_node *hak_huge_lift(const void *p) {
   hak_lock_take(&hak_huge_lock);
-  size_t old_bytes = remove_locked(p, &owner);
+  hak_huge_node *n = hak_huge_index_find(p);
+  if (n != NULL) {
+    remove_locked(n);
+    n->mover = hak_thread_mark();
+    n->lower[0] = NULL;
+    n->higher[0] = moving;
+    if (moving != NULL) moving->lower[0] = n;
+    moving = n;
+  }
   hak_lock_drop(&hak_huge_lock);
-  if (old_bytes == 0) return NULL;
-  /* At each doubling: what it holds tells whether more of it will be dense. */
-  bool doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
+  return n;
+}
+
+static void leave_moving(hak_huge_node *n) {
+  hak_assert_held(&hak_huge_lock);
+  *(n->lower[0] != NULL ? &n->lower[0]->higher[0] : &moving) = n->higher[0];
+  if (n->higher[0] != NULL) n->higher[0]->lower[0] = n->lower[0];
+}
+
+void hak_huge_land(hak_huge_node *n, const void *p, size_t bytes) {
+  hak_lock_take(&hak_huge_lock);
+  leave_moving(n);
+  n->start = (uintptr_t)p;
+  n->bytes = bytes;
+  insert_locked(n);
+  hak_lock_drop(&hak_huge_lock);
+}
+
+bool hak_huge_take_lost(hak_huge_set **set, size_t *bytes) {
+  hak_lock_take(&hak_huge_lock);
+  hak_huge_node *n = moving;
+  while (n != NULL && n->mover == hak_thread_mark()) n = n->higher[0];
+  if (n != NULL) {
+    *set = n->set;
+    *bytes = n->bytes;
+    leave_moving(n);
+    hak_huge_node_give_locked(n);
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return n != NULL;
+}
+
+/* At each doubling what the block held tells whether more of it will be dense. A part of it alone is not trusted: that is filled by now. */
+static hak_huge_pages judge(void *p, size_t old_bytes, size_t bytes, hak_huge_pages pages) {
+  hak_dense_grant dense = hak_dense_grants(bytes, false), none = {0, false};
+  bool all = dense.bytes >= bytes;
+  if (!all && dense.on_trust) hak_dense_note(NULL, bytes, dense);
+  hak_dense_note(p, bytes, all ? dense : none);
+  if (!all && (pages == HAK_HUGE_PAGES_NONE || hak_dense_goes_on(p, old_bytes, bytes))) return pages;
+  if (all)
+    hak_os_huge_pages(p, bytes);
+  else
+    hak_os_small_pages(p, bytes);
+  return all ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE;
+}
+
+void *hak_huge_remap(void *p, size_t old_bytes, size_t bytes, bool may_move, hak_huge_pages *pages) {
+  bool grows = bytes > old_bytes, doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
   if (doubles) hak_dense_look(p, old_bytes);
+  if (grows && *pages == HAK_HUGE_PAGES_FRONT) *pages = unify(p, old_bytes);
   void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes, may_move);
-  bool failed = moved == NULL;
-  if (failed) {
-    moved = p;
-    bytes = old_bytes;
+  if (moved == NULL) {
+    hak_dense_follow(p, p, old_bytes);
+    return NULL;
   }
   hak_dense_follow(p, moved, bytes);
-  if (!insert(moved, bytes, owner)) {
-    /* No memory for a larger table; the entry that was taken out left room for one more in this one. */
+  if (doubles) *pages = judge(moved, old_bytes, bytes, *pages);
+  return moved;
+}
+
+void *hak_huge_resize(void *p, size_t size, bool may_move) {
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
+  hak_huge_node *n = hak_huge_lift(p);
+  if (n == NULL) return NULL;
+  size_t old_bytes = n->bytes, bytes = hak_huge_bytes(size);
+  void *moved = hak_huge_remap(p, old_bytes, bytes, may_move, &n->pages);
+  hak_huge_land(n, moved == NULL ? p : moved, moved == NULL ? old_bytes : bytes);
+  return moved;
+}
+
+/* --- blocks of heaps --- */
+
+void hak_huge_own(const void *p, hak_huge_set *set) {
+  hak_lock_take(&hak_huge_lock);
+  hak_huge_node *n = hak_huge_index_find(p);
+  if (n != NULL && n->set == NULL) {
+    remove_locked(n);
+    n->set = set;
+    insert_locked(n);
+  }
+  hak_lock_drop(&hak_huge_lock);
+}
+
+void *hak_huge_next_of(const hak_huge_set *set, const void *after, size_t *bytes) {
+  hak_lock_take(&hak_huge_lock);
+  const hak_huge_node *n = hak_huge_index_above(set, (uintptr_t)after);
+  void *p = n == NULL ? NULL : (void *)n->start;
+  if (n != NULL) *bytes = n->bytes;
+  hak_lock_drop(&hak_huge_lock);
+  return p;
+}
+
+size_t hak_huge_end_set(hak_huge_set *set) {
+  size_t moved = 0;
+  for (bool more = true; more;) {
     hak_lock_take(&hak_huge_lock);
-    insert_locked(moved, bytes, owner);
+    for (unsigned i = 0; i < HAK_LOCK_STEPS && set->root != NULL; i++, moved++) {
+      hak_huge_node *n = set->root;
+      remove_locked(n);
+      n->set = &ended;
+      insert_locked(n);
+    }
+    more = set->root != NULL;
     hak_lock_drop(&hak_huge_lock);
   }
-  if (doubles && !failed) {
-    bool dense = hak_dense_grants(bytes, false);
-    if (dense) hak_os_huge_pages(moved, bytes);
-    hak_dense_note(moved, bytes, dense);
-  }
-  return failed ? NULL : moved;
+  return moved;
 }
+
+void hak_huge_free_ended(size_t most, bool *purge_due) {
+  for (void *p = &ended; most > 0 && p != NULL; most--) {
+    hak_huge_pages pages;
+    size_t bytes = 0;
+    hak_lock_take(&hak_huge_lock);
+    hak_huge_node *n = ended.root;
+    p = n == NULL ? NULL : (void *)n->start;
+    if (n != NULL) bytes = take_locked(n, &pages);
+    hak_lock_drop(&hak_huge_lock);
+    if (p != NULL) hak_huge_dispose(p, bytes, pages, purge_due);
+  }
+}
+
+/* --- figures, and walks --- */
 
 void hak_huge_read(hak_huge_figures *figures) {
   hak_lock_take(&hak_huge_lock);
@@ -296,45 +341,43 @@ void hak_huge_read(hak_huge_figures *figures) {
       .kept_bytes = hak_kept.bytes,
       .owned_count = owned_count,
       .owned_bytes = owned_bytes,
-      .table = table,
-      .table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size()),
   };
   hak_lock_drop(&hak_huge_lock);
 }
 
-const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes) {
+const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), uintptr_t *after, size_t *bytes) {
   const void *found = NULL;
   hak_lock_take(&hak_huge_lock);
-  size_t end = hak_min_size(*place + HAK_LOCK_STEPS, table_capacity);
-  for (size_t i = *place; i < end && found == NULL; i++) {
-    const entry *e = &table[i];
-    if (e->bytes == 0 || e->owner != 0 || !is(e->p, e->bytes)) continue;
-    found = e->p;
-    *bytes = e->bytes;
+  for (unsigned i = 0; i < HAK_LOCK_STEPS && found == NULL; i++) {
+    const hak_huge_node *n = hak_huge_index_above(NULL, *after);
+    *after = n == NULL ? 0 : n->start;
+    if (n == NULL) break;
+    if (n->set != NULL || !is((const void *)n->start, n->bytes)) continue;
+    found = (const void *)n->start;
+    *bytes = n->bytes;
   }
-  *place = end == table_capacity ? 0 : end;
   hak_lock_drop(&hak_huge_lock);
   return found;
 }
 
-bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept) {
-  bool found = false, end = false;
-  while (!found && !end) {
-    hak_lock_take(&hak_huge_lock);
-    for (size_t n = 0; n < HAK_LOCK_STEPS && !found && !end; n++, ++*place) {
-      entry e = {.p = NULL};
-      *is_kept = *place < HAK_FREED_MAX;
-      if (*is_kept && *place < hak_kept.count)
-        e = (entry){hak_kept.all[*place].p, hak_kept.all[*place].bytes, 0};
-      else if (!*is_kept && *place - HAK_FREED_MAX < table_capacity)
-        e = table[*place - HAK_FREED_MAX];
-      else
-        end = !*is_kept;
-      found = e.bytes > 0;
-      *address = (uintptr_t)e.p;
-      *bytes = e.bytes;
-    }
-    hak_lock_drop(&hak_huge_lock);
+static hak_freed kept_above_locked(uintptr_t address) {
+  hak_freed found = {0};
+  hak_assert_held(&hak_huge_lock);
+  for (size_t i = 0; i < hak_kept.count; i++) {
+    const hak_freed *k = &hak_kept.all[i];
+    if ((uintptr_t)k->p > address && (found.p == NULL || k->p < found.p)) found = *k;
   }
+  return found;
+}
+
+bool hak_huge_next(uintptr_t *address, size_t *bytes, bool *is_kept) {
+  hak_lock_take(&hak_huge_lock);
+  const hak_huge_node *n = hak_huge_index_above(NULL, *address);
+  hak_freed kept = kept_above_locked(*address);
+  *is_kept = kept.p != NULL && (n == NULL || (uintptr_t)kept.p < n->start);
+  bool found = *is_kept || n != NULL;
+  *address = *is_kept ? (uintptr_t)kept.p : found ? n->start : 0;
+  *bytes = *is_kept ? kept.bytes : found ? n->bytes : 0;
+  hak_lock_drop(&hak_huge_lock);
   return found;
 }

@@ -30,9 +30,9 @@ static size_t excess_locked(size_t more) {
   return idle > room ? idle - room : 0;
 }
 
-bool hak_kept_put(void *p, size_t bytes, bool *over) {
+bool hak_kept_put(void *p, size_t bytes, bool huge_pages, bool *over) {
   if (hak_config_lean() || hak_load_relaxed(&hak_config.decay_ms) == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
-  hak_freed r = {p, bytes, hak_os_now_ms()};
+  hak_freed r = {p, bytes, hak_os_now_ms(), huge_pages};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */
   bool done = hak_freed_put(&hak_kept, r);
@@ -69,7 +69,7 @@ static hak_freed take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess
   HAK_ASSERT(hak_kept.bytes >= oldest->bytes);
   oldest->bytes -= most_bytes;
   hak_sub_single(&hak_kept.bytes, most_bytes);
-  return (hak_freed){(char *)oldest->p + oldest->bytes, most_bytes, 0};
+  return (hak_freed){(char *)oldest->p + oldest->bytes, most_bytes, 0, false};
 }
 
 void hak_kept_make_room(size_t bytes) {

@@ -16,7 +16,7 @@ extern bool hak_kept_no_mappings;
 
 /* A mapping that has left the table. False: no room; it is the caller's to unmap. *over: more is kept than may be; hak_kept_release takes it
  * back, in steps. */
-bool hak_kept_put(void *p, size_t bytes, bool *over);
+bool hak_kept_put(void *p, size_t bytes, bool huge_pages, bool *over);
 /* Takes one out for `size` bytes, at most a quarter larger. */
 hak_freed hak_kept_take(size_t size, size_t align);
 /* Before a mapping of so many bytes comes: gives back what is too much beside it. */

@@ -4,12 +4,17 @@
 #include "large/huge.h"
 #include "large/kept.h"
 
+size_t hak_large_least(size_t size, size_t align) {
+  return size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX ? hak_huge_bytes(size) : hak_extent_least(size, align);
+}
+
+/* A kept mapping may have any number of pages: it is resized, and pieces are cut from its end. */
 void *hak_large_reuse(size_t size, size_t align) {
   HAK_ASSERT(hak_is_pow2(align));
-  hak_freed r = hak_kept_take(size, align);
+  hak_freed r = hak_kept_take(hak_large_least(size, align), align);
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
-  return hak_huge_adopt(r.p, r.bytes);
+  return hak_huge_adopt(r.p, r.bytes, r.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
 }
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as

@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The least that a large block has, whichever of these it is. */
+size_t hak_large_least(size_t size, size_t align);
 /* A new block, not a kept one. align: power of two; zeros: they were asked for. *zeroed: it reads as zero. NULL: out of memory. */
 void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
-/* Hands a kept mapping out again, one at most a quarter larger than `size`; NULL: none fits. */
+/* Hands a kept mapping out again, which has that, and is at most a quarter larger; NULL: none fits. */
 void *hak_large_reuse(size_t size, size_t align);
 
 #endif

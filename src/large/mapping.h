@@ -19,6 +19,7 @@ typedef struct hak_freed {
   void *p; /* NULL: there is none */
   size_t bytes;
   uint64_t since_ms;
+  bool huge_pages; /* kept ones: the kernel may give it some */
 } hak_freed;
 typedef struct hak_freed_list {
   hak_freed all[HAK_FREED_MAX];

@@ -78,6 +78,41 @@ static uintptr_t highest_place(size_t room) {
   return high < least ? 0 : high - room - MARGIN;
 }
 
+/* The kernel's pages between a program's name and the end of addresses where it draws no addresses: a name has at most one of its own. */
+#define NAME_PAGES 3
+
+/* Another value in each process and for each call, without a system call; 0 where the kernel draws no addresses: each process is like the others
+ * then. Half of the kernel's bytes hides the other half, which libc's canary is made of. */
+static uint64_t draw(void) {
+  static uint64_t calls; /* relaxed */
+  const void *given = (const void *)hak_os_given(HAK_OS_RANDOM);
+  uintptr_t name = hak_os_given(HAK_OS_NAME);
+  if (given == NULL || hak_pow2_ceil(name) - name <= NAME_PAGES * hak_os_page_size()) return 0;
+  uint64_t words[2], high;
+  memcpy(words, given, sizeof words);
+  uint64_t low = hak_multiply(words[0] ^ hak_add_relaxed(&calls, 1), words[1] | 1, &high);
+  return low ^ high;
+}
+
+/* How far below the highest place: up to a quarter of it, so that the program, which lies at two thirds of the addresses, is not met. ThreadSanitizer
+ * takes what lies lower for its own. */
+static uintptr_t gap_below(uintptr_t highest) {
+#ifdef __SANITIZE_THREAD__
+  (void)highest;
+  return 0;
+#else
+  uint64_t high;
+  hak_multiply(draw(), highest / 4, &high);
+  return (uintptr_t)high;
+#endif
+}
+
+/* For a region: so that who knows where a block lies does not know where libraries do. */
+static uintptr_t place_apart(size_t align, size_t room) {
+  uintptr_t highest = highest_place(room);
+  return hak_align_down(highest - gap_below(highest), align);
+}
+
 uintptr_t hak_os_random_place(size_t align, size_t room) {
   uintptr_t highest = highest_place(room), drawn;
   if (highest == 0) return 0;
@@ -91,7 +126,7 @@ void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return ma
 void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, true); }
 
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
-  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room), align);
+  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : place_apart(align, room);
   return hint == 0 ? hak_os_reserve(size, align) : hak_os_reserve_near(hint, size, align);
 }
 
@@ -311,13 +346,13 @@ static int stderr_now = 2;
 void hak_os_keep_stderr(void) {
   if (keep_asked) return;
   keep_asked = true;
-  first_stderr_known = hak_os_identify(2, NULL, &first_stderr);
+  first_stderr_known = hak_os_identify(2, &first_stderr);
   kept_stderr = hak_os_duplicate_high(2);
 }
 
 static bool is_file(int fd, const hak_os_identity *file) {
   hak_os_identity now;
-  return hak_os_identify(fd, NULL, &now) && now.device == file->device && now.number == file->number;
+  return hak_os_identify(fd, &now) && now.device == file->device && now.number == file->number;
 }
 
 static bool is_first_stderr(int fd) { return first_stderr_known && is_file(fd, &first_stderr); }
@@ -353,31 +388,6 @@ uint64_t hak_os_hold_signals(void) {
 void hak_os_put_signals_back(uint64_t before) { hak_os_mask_signals(false, before); }
 
 /* --- files --- */
-
-int hak_os_open(const char *path) {
-  int fd;
-  hak_os_open_as(path, HAK_OS_READ, &fd);
-  return fd;
-}
-
-/* A file of that name is what a process that was killed left behind: in a container each has the same numbers. */
-int hak_os_create(const char *path, int *fd) {
-  int error = hak_os_open_as(path, HAK_OS_NEW, fd);
-  if (error == EEXIST) {
-    hak_os_unlink(path);
-    error = hak_os_open_as(path, HAK_OS_NEW, fd);
-  }
-  return error;
-}
-
-int hak_os_open_to_write(const char *path, int *fd) { return hak_os_open_as(path, HAK_OS_OVER, fd); }
-
-bool hak_os_is_replaceable(const char *path) {
-  hak_os_identity there;
-  return !hak_os_identify(-1, path, &there) || there.is_regular;
-}
-
-void hak_os_unlink(const char *path) { hak_os_rename(path, NULL); }
 
 bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) { return hak_os_read_from(fd, offset, buf, bytes) == (long)bytes; }
 

@@ -47,7 +47,12 @@ extern struct hak_os_stats hak_os_stats;
 void hak_os_count(uint64_t *counter);
 
 /* What the kernel gave the process at exec; 0: nothing. */
-typedef enum hak_os_gift { HAK_OS_PAGE_SIZE, HAK_OS_MORE_RIGHTS } hak_os_gift;
+typedef enum hak_os_gift {
+  HAK_OS_PAGE_SIZE,
+  HAK_OS_MORE_RIGHTS,
+  HAK_OS_RANDOM, /* where 16 random bytes are; libc has its canaries from them */
+  HAK_OS_NAME    /* where the program's name is, at the top of the stack */
+} hak_os_gift;
 size_t hak_os_given(hak_os_gift what);
 size_t hak_os_page_size(void);
 #define HAK_HUGE_PAGE (2 * HAK_MIB)
@@ -57,7 +62,7 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
-/* The same, low in a part of the address space (hardened build: anywhere) of which `room_bytes` from there on seem to be free: hak_os_extend may
+/* The same, low in a part of the address space, drawn for each process and call, of which `room_bytes` from there on seem to be free: hak_os_extend may
  * reserve more in place. Where there is no such part it is put anywhere. */
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
 /* Near an address, where that is free. */
@@ -154,12 +159,12 @@ uint64_t hak_os_unix_ms(void);
 void hak_os_keep_stderr(void);
 void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
-/* Which file a descriptor is of, or a path that is not NULL leads to without following a link at its end. False: none. */
+/* Which file a descriptor is of. False: none. */
 typedef struct hak_os_identity {
   uint64_t device, number;
   bool is_regular;
 } hak_os_identity;
-bool hak_os_identify(int fd, const char *path, hak_os_identity *out);
+bool hak_os_identify(int fd, hak_os_identity *out);
 /* Another descriptor of it, with a high number: programs close low ones, and count on them; negative: there is none to be had. */
 int hak_os_duplicate_high(int fd);
 /* To any descriptor; 0, or the errno value of the write that failed. */
@@ -185,24 +190,15 @@ uint64_t hak_os_hold_signals(void);
 void hak_os_put_signals_back(uint64_t before);
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
-/* 0 or an errno value. HAK_OS_NEW: EEXIST where there is one. */
-typedef enum hak_os_use { HAK_OS_READ, HAK_OS_NEW, HAK_OS_OVER } hak_os_use;
-int hak_os_open_as(const char *path, hak_os_use use, int *fd);
+/* 0 or an errno value. HAK_OS_NEW: for writing, of the caller alone, EEXIST where there is one; HAK_OS_THERE: for writing what is no link;
+ * HAK_OS_THROUGH: what a link may lead to, a file without its contents. src/os/place.h says which file. */
+typedef enum hak_os_use { HAK_OS_READ, HAK_OS_NEW, HAK_OS_THERE, HAK_OS_THROUGH } hak_os_use;
+int hak_os_open_in(int folder, const char *name, hak_os_use use, int *fd);
 /* For reading; negative: it cannot be opened. */
 int hak_os_open(const char *path);
 /* /proc/self/NAME, for reading. That is the first thread's, of which there is nothing to read once it has ended: the calling
  * thread's is asked first. */
 int hak_os_open_own(const char *name);
-/* A new file, for writing, of the caller alone but for the process's mask; EEXIST where there is one. 0 or an errno value. */
-int hak_os_create(const char *path, int *fd);
-/* Whether another file may take the place of what has that name: nothing, or a regular file, and no link to one. */
-bool hak_os_is_replaceable(const char *path);
-/* For writing what is there: a pipe, a device, where a link leads to; a file loses its contents. ENXIO: a pipe that nobody reads.
- * 0 or an errno value. */
-int hak_os_open_to_write(const char *path, int *fd);
-/* `to` NULL: it has no name any more. */
-int hak_os_rename(const char *from, const char *to);
-void hak_os_unlink(const char *path);
 /* Where the link of that name leads, or "". */
 const char *hak_os_read_link(const char *path, char *buf, size_t capacity);
 /* The path of the program, or "". */

@@ -107,7 +107,10 @@ const struct hak_os_ops hak_os_linux = {
     .barrier = linux_barrier,
 };
 
-size_t hak_os_given(hak_os_gift what) { return (size_t)getauxval(what == HAK_OS_PAGE_SIZE ? AT_PAGESZ : AT_SECURE); }
+size_t hak_os_given(hak_os_gift what) {
+  static const unsigned long types[] = {[HAK_OS_PAGE_SIZE] = AT_PAGESZ, [HAK_OS_MORE_RIGHTS] = AT_SECURE, [HAK_OS_RANDOM] = AT_RANDOM, [HAK_OS_NAME] = AT_EXECFN};
+  return (size_t)getauxval(types[what]);
+}
 
 size_t hak_os_limit(hak_os_resource of) {
   static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
@@ -120,11 +123,9 @@ bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
-bool hak_os_identify(int fd, const char *path, hak_os_identity *out) {
+bool hak_os_identify(int fd, hak_os_identity *out) {
   struct stat file;
-  if (path == NULL ? fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0
-                   : hak_os_call(SYS_newfstatat, AT_FDCWD, path, &file, AT_SYMLINK_NOFOLLOW) != 0)
-    return false;
+  if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
   *out = (hak_os_identity){file.st_dev, file.st_ino, S_ISREG(file.st_mode)};
   return true;
 }
@@ -199,7 +200,7 @@ static bool seal(int fd) {
 
 void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os_shared *shared) {
   int fd = make_shared_file(name, size);
-  if (hak_os_identify(fd, NULL, &shared->file)) {
+  if (hak_os_identify(fd, &shared->file)) {
     hak_os_count(&hak_os_stats.mmap_total);
     hak_os_count(&hak_os_stats.mprotect);
     long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
@@ -219,18 +220,21 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
 
 /* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it. Files to write are
  * moved up, as the statistics page's: the program may have closed 0 to 2, and goes on to print. */
-int hak_os_open_as(const char *path, hak_os_use use, int *fd) {
+int hak_os_open_in(int folder, const char *name, hak_os_use use, int *fd) {
   static const int flags[] = {[HAK_OS_READ] = O_RDONLY,
                               [HAK_OS_NEW] = O_WRONLY | O_CREAT | O_EXCL,
-                              [HAK_OS_OVER] = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK};
-  long opened = hak_os_call(SYS_openat, AT_FDCWD, path, flags[use] | O_CLOEXEC, 0666);
+                              [HAK_OS_THERE] = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
+                              [HAK_OS_THROUGH] = O_WRONLY | O_TRUNC | O_NOCTTY | O_NONBLOCK};
+  long opened = hak_os_call(SYS_openat, folder, name, flags[use] | O_CLOEXEC, 0600);
   *fd = opened < 0 ? -1 : use == HAK_OS_READ ? (int)opened : move_up((int)opened);
-  if (opened >= 0 && use == HAK_OS_OVER) hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
+  if (opened >= 0 && (flags[use] & O_NONBLOCK) != 0) hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
   return opened < 0 ? (int)-opened : 0;
 }
 
-int hak_os_rename(const char *from, const char *to) {
-  return error_of(to == NULL ? hak_os_call(SYS_unlinkat, AT_FDCWD, from, 0) : hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+int hak_os_open(const char *path) {
+  int fd;
+  hak_os_open_in(AT_FDCWD, path, HAK_OS_READ, &fd);
+  return fd;
 }
 
 const char *hak_os_read_link(const char *path, char *buf, size_t capacity) {
@@ -264,7 +268,7 @@ int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_get
 void hak_os_random(void *out, size_t size) {
   if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
   /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, the time, and the thread. */
-  const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
+  const unsigned char *given = (const unsigned char *)hak_os_given(HAK_OS_RANDOM);
   uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&given;
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);

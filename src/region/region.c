@@ -259,7 +259,7 @@ static bool is_in_another(const hak_region *r, const void *base) {
 /* Absent spans are holes, which the kernel may fill. What region an address is of is told by base and limit: none lies in another. */
 static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
   size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
-  void *base = reserved < bytes || HAK_HARD(GUARDS) ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
+  void *base = hak_os_reserve_with_room(reserved, align, bytes);
   if (base == NULL || !is_in_another(r, base)) return base;
   hak_os_unmap_own(base, reserved);
   base = hak_os_reserve_near(hak_os_random_place(align, bytes), reserved, align);

@@ -249,9 +249,9 @@ static void estimate(hak_figures *f) {
 }
 
 static void see_mappings(const hak_figures *f) {
-  size_t place = 0, bytes;
-  uintptr_t address;
-  for (bool kept; hak_huge_next(&place, &address, &bytes, &kept);) {
+  size_t bytes;
+  uintptr_t address = 0;
+  for (bool kept; hak_huge_next(&address, &bytes, &kept);) {
     if (!kept && hak_huge_owner((const void *)address) == 0) f->see_large(f->context, bytes);
   }
 }

@@ -7,6 +7,7 @@
 #include "hakmem/hakmem.h"
 #include "os/mappings.h"
 #include "os/os.h"
+#include "os/place.h"
 #include "profile/profile.h"
 #include "tcache/draw.h"
 
@@ -215,17 +216,31 @@ static int render_to_file(int fd, hak_profile_format format) {
   return hak_sink_finish(&sink);
 }
 
-/* A regular file is replaced at once when the profile is whole; a pipe, a device and what a link leads to are written to. */
-int hak_heap_profile_write(const char *path, hak_profile_format format) {
-  bool replaced = hak_os_is_replaceable(path);
-  char temporary[PATH_BYTES];
-  int length = snprintf(temporary, sizeof temporary, "%s.%d.part", path, hak_os_tid());
-  if (replaced && (length < 0 || (size_t)length >= sizeof temporary)) return ENAMETOOLONG;
-  int fd, error = replaced ? hak_os_create(temporary, &fd) : hak_os_open_to_write(path, &fd);
+static int replace_file(const hak_os_place *place, hak_profile_format format) {
+  char temporary[HAK_OS_NAME_BYTES];
+  int fd, error = hak_os_create_beside(place, temporary, &fd);
   if (error != 0) return error;
   error = render_to_file(fd, format);
   hak_os_close(fd);
-  if (replaced && error == 0) error = hak_os_rename(temporary, path);
-  if (replaced && error != 0) hak_os_unlink(temporary);
+  if (error == 0) error = hak_os_move_into(place, temporary);
+  if (error != 0) hak_os_remove_from(place, temporary);
+  return error;
+}
+
+static int write_there(const hak_os_place *place, hak_profile_format format) {
+  int fd, error = hak_os_open_place(place, &fd);
+  if (error != 0) return error;
+  error = render_to_file(fd, format);
+  hak_os_close(fd);
+  return error;
+}
+
+/* A regular file is replaced at once when the profile is whole, also where a link leads to it; a pipe and a device are written to. */
+int hak_heap_profile_write(const char *path, hak_profile_format format) {
+  hak_os_place place;
+  int error = hak_os_find_place(path, &place);
+  if (error != 0) return error;
+  error = place.replaceable ? replace_file(&place, format) : write_there(&place, format);
+  hak_os_leave(&place);
   return error;
 }

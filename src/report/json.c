@@ -97,11 +97,11 @@ static void regions(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
 }
 
 static void huge_blocks(hak_sink *s) {
-  size_t place = 0, listed = 0, left_out = 0, bytes;
-  uintptr_t address;
+  size_t listed = 0, left_out = 0, bytes;
+  uintptr_t address = 0;
   bool kept;
   hak_sink_open(s, "huge_blocks", '[');
-  for (; hak_huge_next(&place, &address, &bytes, &kept); listed++) {
+  for (; hak_huge_next(&address, &bytes, &kept); listed++) {
     if (listed >= HUGE_LISTED) {
       left_out++;
       continue;
@@ -124,15 +124,12 @@ static void own(hak_sink *s, const char *kind, uintptr_t address, size_t bytes) 
 }
 
 static void own_memory(hak_sink *s) {
-  hak_huge_figures huge;
   hak_sample_figures sampled;
-  hak_huge_read(&huge);
   hak_sample_read(&sampled);
   uintptr_t address;
   size_t bytes;
   hak_sink_open(s, "own_memory", '[');
   for (size_t i = 0; i < OWN_LISTED && hak_meta_mapping(i, &address, &bytes); i++) own(s, "metadata", address, bytes);
-  own(s, "huge table", (uintptr_t)huge.table, huge.table_bytes);
   own(s, "sampled slots' table", (uintptr_t)sampled.table, sampled.table_bytes);
   for (size_t i = 0; hak_profile_mapping(i, &address, &bytes); i++) own(s, "profile", address, bytes);
   hak_sink_close(s, ']');

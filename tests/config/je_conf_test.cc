@@ -114,7 +114,8 @@ TEST(JeConf, ConfirmTellsSourcesAndSettings) {
             "<jemalloc>: malloc_conf #3 (\"name\" of the file referenced by the symbolic link named /etc/malloc.conf): \"\"\n"
             "<jemalloc>: malloc_conf #4 (value of the environment variable MALLOC_CONF): \"confirm_conf:true,narenas:3\"\n"
             "<jemalloc>: -- Set conf value: confirm_conf:true\n"
-            "<jemalloc>: -- Set conf value: narenas:3\n");
+            "<jemalloc>: -- Set conf value: narenas:3\n"
+            "<jemalloc>: malloc_conf #5 (string pointed to by the global variable malloc_conf_2_conf_harder): \"\"\n");
 }
 
 TEST(JeConf, AProgramMayTakeTheMessages) {

@@ -83,7 +83,8 @@ def links(page):
 def slug(heading):
     """The anchor that a heading gets, by the rule of the usual forges."""
     heading = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)  # links count as their text
-    heading = re.sub(r"<[^>]+>", "", heading)
+    # Tags count for nothing, but in code what looks like one is text.
+    heading = re.sub(r"(`[^`]*`)|<[^>]+>", lambda found: found[1] or "", heading)
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 

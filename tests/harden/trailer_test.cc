@@ -91,6 +91,27 @@ TEST_P(Trailer, FillsWithNoByteThatTextHas) {
   }
 }
 
+// What prints a string without an end prints no byte behind the block, nor the trailer's key.
+TEST_P(Trailer, AStringThatFillsItsBlockEndsThere) {
+  for (size_t size : sizes()) {
+    memset(block.data(), kContent, block.size());
+    hak_trailer_write(p(), GetParam(), size, HAK_FAMILY_NEW_ARRAY);
+    size_t length = strnlen(reinterpret_cast<char *>(p()), GetParam());
+    ASSERT_LE(length, end()) << size;
+    if (size == end()) ASSERT_EQ(length, size);
+  }
+}
+
+TEST_P(Trailer, TheFillDoesNotTellTheKey) {
+  if (end() < sizeof(uint64_t) || GetParam() % sizeof(uint64_t) != 0) return;
+  size_t size = end() - sizeof(uint64_t);
+  uint64_t fill, word, content = (sizeof(uint64_t) << 8 | HAK_FAMILY_MALLOC) << HAK_TRAILER_CHECK_BITS;
+  hak_trailer_write(p(), GetParam(), size, HAK_FAMILY_MALLOC);
+  memcpy(&fill, p() + size, sizeof fill);
+  memcpy(&word, p() + end(), sizeof word);
+  EXPECT_GT(__builtin_popcountll((fill ^ word ^ content) & 0x7f7f7f7f7f7f7f7fu), 8) << "of 56 bits some 28 differ by chance";
+}
+
 TEST_P(Trailer, DiffersFromBlockToBlock) {
   hak_trailer_write(p(), GetParam(), 0, HAK_FAMILY_MALLOC);
   std::vector<unsigned char> copy(block);

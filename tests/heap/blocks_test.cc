@@ -165,6 +165,27 @@ TEST(Blocks, AreAligned) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+// Each alignment so often that pieces, slabs and caches serve it by turns, while small blocks come and go.
+TEST(Blocks, OfNoBytesAreAligned) {
+  Heap heap;
+  for (size_t alignment = 16; alignment <= 2 * MIB; alignment *= 2) {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 100; i++) {
+      hakmem_free(hakmem_heap_malloc(heap, 16));
+      void *p = hakmem_heap_aligned_alloc(heap, alignment, 0);
+      ASSERT_NE(p, nullptr);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u) << alignment << ", call " << i;
+      void *q = hakmem_aligned_realloc(p, alignment, 1);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(q) % alignment, 0u) << alignment << ", call " << i;
+      blocks.push_back(q);
+      if (i % 3 == 0) hakmem_free(std::exchange(blocks[blocks.size() / 2], nullptr));
+    }
+    for (void *p : blocks) hakmem_free(p);
+  }
+  EXPECT_EQ(heap.live(), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 TEST(Blocks, LeaveErrnoAloneWhenTheyAreServed) {
   Heap heap;
   for (size_t size : sizes()) {

@@ -66,6 +66,33 @@ TEST(Default, ServesEachFunction) {
   });
 }
 
+TEST(Default, AlignsBlocksOfNoBytes) {
+  Heap heap;
+  hakmem_heap_set_default(heap);
+  size_t wrong = 0;
+  for (size_t alignment = 16; alignment <= size_t{2} << 20; alignment *= 2) {
+    for (int i = 0; i < 50; i++) {
+      void *p = nullptr;
+      int error = posix_memalign(&p, alignment, 0);
+      void *const blocks[] = {error == 0 ? p : nullptr,
+                              aligned_alloc(alignment, 0),
+                              memalign(alignment, 0),
+                              operator new(0, std::align_val_t{alignment}),
+                              operator new[](0, std::align_val_t{alignment}),
+                              hakmem_aligned_alloc(alignment, 0),
+                              hakmem_aligned_calloc(alignment, 1, 0),
+                              hakmem_aligned_realloc(nullptr, alignment, 0)};
+      for (void *block : blocks) wrong += block == nullptr || reinterpret_cast<uintptr_t>(block) % alignment != 0;
+      for (size_t k = 0; k < std::size(blocks); k++) k == 3   ? operator delete(blocks[k], std::align_val_t{alignment})
+                                                     : k == 4 ? operator delete[](blocks[k], std::align_val_t{alignment})
+                                                              : free(blocks[k]);
+      free(malloc(16));
+    }
+  }
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(wrong, 0u);
+}
+
 TEST(Default, ServesOperatorNew) {
   expect_in_heap("new", [] { return operator new(100); }, [](void *p) { operator delete(p); });
   expect_in_heap("new of a page", [] { return operator new(5000); }, [](void *p) { operator delete(p, size_t{5000}); });
@@ -265,6 +292,27 @@ TEST(Default, FreesAnyBlock) {
   for (void *p : inside) free(p);
   EXPECT_EQ(heap.stats().blocks, 0u);
   EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// What libc keeps for a thread of the library's, and hands to later threads, is not the heap's of the thread that starts the library's.
+TEST(Default, HasNothingOfTheLibrarysThreads) {
+  Heap heap;
+  free(malloc(1)); // the option may be set by now
+  hakmem_heap_set_default(heap);
+  int set = hakmem_option_set("HAKMEM_BACKGROUND", 1);
+  hakmem_heap_set_default(nullptr);
+  size_t of_helper = heap.stats().requests;
+  hakmem_heap_set_default(heap);
+  int started = hakmem_profile_start(0);
+  hakmem_heap_set_default(nullptr);
+  size_t of_profiler = heap.stats().requests;
+  hakmem_profile_stop();
+  hakmem_option_set("HAKMEM_BACKGROUND", 0);
+  EXPECT_EQ(set, 0);
+  EXPECT_EQ(started, 0);
+  EXPECT_EQ(of_helper, 0u);
+  EXPECT_EQ(of_profiler, 0u);
+  EXPECT_EQ(hakmem_heap_get_default(), nullptr);
 }
 
 // A leak inside of it is gone with the heap.

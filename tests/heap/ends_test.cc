@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 
 #include "fake_os.h"
 #include "hak.h"
+#include "large/huge.h"
 #include "proc_status.h"
 #include "rotation.h"
 #include "run_program.h"
@@ -141,6 +144,44 @@ TEST_P(Reuse, OfADestroyedHeapsMemoryAtOnce) {
   for (size_t taken = 0; taken < 48 * MIB; taken += GetParam()) blocks.push_back(hakmem_malloc(GetParam()));
   EXPECT_LE(process_stats().accessible, held + MIB);
   for (void *p : blocks) hakmem_free(p);
+}
+
+std::vector<void *> mapped_meanwhile;
+
+void map_others() {
+  for (int i = 0; i < 40 && mapped_meanwhile.size() < 1200; i++) mapped_meanwhile.push_back(hakmem_malloc(33 * MIB));
+}
+
+size_t mappings_of_heaps() {
+  hak_huge_figures huge;
+  hak_huge_read(&huge);
+  return huge.owned_count;
+}
+
+// A function of the program, in libc's place, that allocates huge blocks while a mapping is given back.
+TEST(Destroy, GivesAllMappingsBackWhileOthersAreMade) {
+  static hak_os_ops busy;
+  hakmem_option_set("HAKMEM_DECAY_MS", 0); /* no mapping is kept */
+  for (bool resets : {false, true}) {
+    hakmem_heap *heap = new_heap();
+    for (int i = 0; i < 100; i++) ASSERT_NE(hakmem_heap_malloc(heap, 33 * MIB), nullptr);
+    size_t before = process_stats().huge_live;
+    busy = *hak_os;
+    busy.unmap = [](void *p, size_t bytes) { return map_others(), hak_os_linux.unmap(p, bytes); };
+    busy.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+      if (fixed && !accessible) map_others();
+      return hak_os_linux.map(hint, bytes, accessible, fixed);
+    };
+    hak_os = &busy;
+    resets ? hakmem_heap_reset(heap) : hakmem_heap_destroy(heap);
+    hak_os = &hak_os_linux;
+    EXPECT_EQ(mapped_meanwhile.size(), 1200u);
+    EXPECT_EQ(mappings_of_heaps(), 0u);
+    for (void *p : mapped_meanwhile) hakmem_free(p);
+    mapped_meanwhile.clear();
+    EXPECT_LE(process_stats().huge_live, before);
+    if (resets) hakmem_heap_destroy(heap);
+  }
 }
 
 TEST(Destroy, FreesTheHeapsBelow) {
@@ -607,6 +648,234 @@ TEST_F(Forks, WhileThreadsWorkInHeaps) {
   }
 }
 
+// --- walks that are left, and heaps that end meanwhile ---
+
+std::atomic<int> seen_by_visitor;
+
+// Each way out of a visitor that is no return: afterwards any thread forks, destroys, deletes and lists.
+void leave_visitor(void (*leave)(), bool lists) {
+  hakmem_heap *above = new_heap(), *heap = new_heap(0, above, 0, "left");
+  for (size_t size : {size_t{100}, size_t{20000}, 40 * MIB}) block_in(heap, size);
+  static void (*way)();
+  way = leave;
+  seen_by_visitor = 0;
+  auto visit_heap = [](hakmem_heap *h, void *) { return seen_by_visitor++, strcmp(hakmem_heap_name(h), "left") == 0 ? way() : void(), true; };
+  auto visit_block = [](void *, size_t, void *) { return seen_by_visitor++, way(), true; };
+  std::thread([&] { lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr); }).join();
+  EXPECT_GE(seen_by_visitor, 1);
+  alarm(30);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    hakmem_heap_destroy(heap);
+    _exit(hakmem_heap_list(nullptr, nullptr) == 1 && hakmem_heap_check() == 0 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  hakmem_heap_destroy(above);
+  EXPECT_EQ(heaps(), 0u);
+  EXPECT_EQ(hakmem_heap_list([](hakmem_heap *, void *) { return true; }, nullptr), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  alarm(0);
+}
+
+jmp_buf back;
+
+TEST(Visitors, AreCancelled) {
+  for (bool lists : {false, true}) {
+    leave_visitor(
+        [] {
+          pthread_cancel(pthread_self());
+          pthread_testcancel();
+        },
+        lists);
+  }
+}
+
+TEST(Visitors, EndTheirThread) {
+  for (bool lists : {false, true}) leave_visitor([] { pthread_exit(nullptr); }, lists);
+}
+
+TEST(Visitors, Jump) {
+  auto jump = [](bool lists) {
+    hakmem_heap *above = new_heap(), *heap = new_heap(0, above);
+    block_in(heap, 100);
+    if (setjmp(back) == 0) {
+      auto visit_heap = [](hakmem_heap *, void *) { return longjmp(back, 1), true; };
+      auto visit_block = [](void *, size_t, void *) { return longjmp(back, 1), true; };
+      lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr);
+      ADD_FAILURE();
+    }
+    std::thread(hakmem_heap_destroy, heap).join();
+    hakmem_heap_delete(above);
+    EXPECT_EQ(heaps(), 0u);
+  };
+  jump(false);
+  jump(true);
+}
+
+TEST(Visitors, Throw) {
+  hakmem_heap *heap = new_heap();
+  block_in(heap, 100);
+  for (bool lists : {false, true}) {
+    auto visit_heap = [](hakmem_heap *, void *) -> bool { throw 1; };
+    auto visit_block = [](void *, size_t, void *) -> bool { throw 1; };
+    EXPECT_THROW(lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr), int);
+  }
+  std::thread(hakmem_heap_destroy, heap).join();
+  EXPECT_EQ(heaps(), 0u);
+}
+
+// Nobody waits for a visitor: what it has stays readable, and the walk goes on.
+TEST(Visitors, HaveHeapsThatOthersEnd) {
+  static hakmem_heap *top;
+  for (bool deletes : {false, true}) {
+    top = new_heap(0, nullptr, 0, "top");
+    hakmem_heap *middle = new_heap(0, top, 0, "middle"), *low = new_heap(0, middle, 0, "low"), *after = new_heap(0, nullptr, 0, "after");
+    block_in(low, 100);
+    std::vector<std::string> seen;
+    struct Walk {
+      std::vector<std::string> *seen;
+      bool deletes;
+    } walk = {&seen, deletes};
+    auto visit = [](hakmem_heap *h, void *context) {
+      const Walk *w = static_cast<Walk *>(context);
+      w->seen->push_back(hakmem_heap_name(h));
+      if (w->seen->back() != "low") return true;
+      hakmem_heap *parent = hakmem_heap_parent(h), *above = hakmem_heap_parent(parent);
+      std::thread(w->deletes ? hakmem_heap_delete : hakmem_heap_destroy, top).join();
+      for (int i = 0; i < 100; i++) new_heap(0, nullptr, 0, "new");
+      EXPECT_STREQ(hakmem_heap_name(h), "low");
+      EXPECT_STREQ(hakmem_heap_name(parent), "middle");
+      EXPECT_STREQ(hakmem_heap_name(above), "top");
+      EXPECT_EQ(hakmem_heap_parent(h), nullptr);
+      if (!w->deletes) EXPECT_EQ(stats_of(h).held, 0u);
+      EXPECT_EQ(stats_of(parent).live, 0u);
+      return true;
+    };
+    EXPECT_EQ(hakmem_heap_list(visit, &walk), 104u);
+    EXPECT_EQ(seen[3], "after");
+    EXPECT_EQ(heaps(), 101u);
+    hakmem_heap_list([](hakmem_heap *h, void *) { return hakmem_heap_destroy(h), true; }, nullptr);
+    EXPECT_EQ(heaps(), 0u);
+    (void)after;
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// --- a fork beside a thread that the system, or the program in its place, keeps waiting ---
+
+std::atomic<int> waits; /* 1: the next such call is to wait; 2: it does; 3: it goes on */
+
+void wait_here() {
+  int wanted = 1;
+  if (!waits.compare_exchange_strong(wanted, 2)) return;
+  while (waits != 3) std::this_thread::yield();
+}
+
+hak_os_ops waiting;
+
+void have_calls_wait() {
+  waiting = *hak_os;
+  waiting.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+    if (bytes >= 40 * MIB) wait_here();
+    return hak_os_linux.map(hint, bytes, accessible, fixed);
+  };
+  waiting.unmap = [](void *p, size_t bytes) { return wait_here(), hak_os_linux.unmap(p, bytes); };
+  waiting.remap = [](void *p, size_t old_bytes, size_t bytes, bool may_move) { return wait_here(), hak_os_linux.remap(p, old_bytes, bytes, may_move); };
+  hak_os = &waiting;
+}
+
+int child_beside(void (*work)(hakmem_heap *heap, void *p), int (*look)(hakmem_heap *heap)) {
+  hakmem_option_set("HAKMEM_DECAY_MS", 0);
+  Heap above(100 * MIB), heap(90 * MIB, static_cast<hakmem_heap *>(above));
+  void *p = hakmem_heap_malloc(heap, 40 * MIB);
+  EXPECT_NE(p, nullptr);
+  have_calls_wait();
+  waits = 1;
+  std::thread thread(work, static_cast<hakmem_heap *>(heap), p);
+  while (waits != 2) std::this_thread::yield();
+  alarm(30); /* for a fork that waits for the thread */
+  pid_t child = fork();
+  if (child == 0) {
+    hak_os = &hak_os_linux;
+    alarm(30);
+    int wrong = look(heap);
+    _exit(wrong != 0 ? wrong : hakmem_heap_check() != 0 ? 9 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  alarm(0);
+  waits = 3;
+  thread.join();
+  hak_os = &hak_os_linux;
+  waits = 0;
+  EXPECT_EQ(heap.live(), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+int look_for_nothing(hakmem_heap *heap) {
+  hakmem_heap_stats stats = stats_of(heap);
+  if (stats.live != 0 || stats.blocks != 0 || stats_of(hakmem_heap_parent(heap)).total != 0) return 1;
+  if (hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr) != 0) return 2;
+  return hakmem_heap_malloc(heap, 80 * MIB) == nullptr ? 3 : 0;
+}
+
+int look_for_one(hakmem_heap *heap) {
+  hakmem_heap_stats stats = stats_of(heap);
+  if (stats.live != 40 * MIB || stats.blocks != 1 || stats_of(hakmem_heap_parent(heap)).total != stats.live) return 1;
+  if (hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr) != 1) return 2;
+  return hakmem_heap_malloc(heap, 45 * MIB) == nullptr ? 3 : 0;
+}
+
+TEST(ForkBeside, ABlockThatIsMapped) {
+  auto work = [](hakmem_heap *heap, void *p) {
+    hakmem_free(hakmem_heap_malloc(heap, 44 * MIB));
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_one), 0);
+}
+
+TEST(ForkBeside, ABlockThatIsFreed) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it is put into quarantine";
+  EXPECT_EQ(child_beside([](hakmem_heap *, void *p) { hakmem_free(p); }, look_for_nothing), 0);
+}
+
+// The program's munmap may take a lock that its fork handler has.
+TEST(ForkBeside, AHeapThatIsResetOrDestroyed) {
+  auto reset = [](hakmem_heap *heap, void *) { hakmem_heap_reset(heap); };
+  EXPECT_EQ(child_beside(reset, look_for_nothing), 0);
+  auto destroy = [](hakmem_heap *heap, void *) {
+    hakmem_heap *child = new_heap(0, heap);
+    block_in(child, 40 * MIB);
+    hakmem_free(block_in(heap, 100).p);
+    hakmem_heap_destroy(child);
+    hakmem_heap_reset(heap);
+  };
+  EXPECT_EQ(child_beside(destroy, [](hakmem_heap *) { return 0; }), 0);
+}
+
+TEST(ForkBeside, ABlockThatGrows) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it grows between its guard pages, or is copied";
+  auto work = [](hakmem_heap *heap, void *p) {
+    p = hakmem_heap_realloc(heap, p, 60 * MIB);
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_nothing), 0);
+}
+
+TEST(ForkBeside, ABlockThatShrinks) {
+  if (HAK_HARDENED) GTEST_SKIP() << "it shrinks between its guard pages";
+  auto work = [](hakmem_heap *heap, void *p) {
+    p = hakmem_heap_realloc(heap, p, 36 * MIB);
+    hakmem_free(p);
+  };
+  EXPECT_EQ(child_beside(work, look_for_nothing), 0);
+}
+
 TEST(Fork, TheDefaultStays) {
   Heap heap;
   hakmem_heap_set_default(heap);
@@ -624,6 +893,40 @@ TEST(Fork, TheDefaultStays) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   hakmem_free(p);
+}
+
+// In a child that has just begun: pages that the fork handlers have copied, and what the kernel itself has.
+long faults_of_a_child() {
+  int ends[2];
+  if (pipe(ends) != 0) abort();
+  pid_t child = fork();
+  if (child == 0) {
+    rusage use = {};
+    getrusage(RUSAGE_SELF, &use);
+    _exit(write(ends[1], &use.ru_minflt, sizeof use.ru_minflt) == sizeof use.ru_minflt ? 0 : 1);
+  }
+  long faults = -1;
+  EXPECT_EQ(read(ends[0], &faults, sizeof faults), static_cast<ssize_t>(sizeof faults));
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
+  return faults;
+}
+
+TEST(Fork, TouchesNoHeap) {
+  std::atomic<bool> end{false};
+  std::thread sleeper([&] { /* a fork of one thread takes no lock */
+    while (!end) usleep(1000);
+  });
+  hakmem_heap *parent = new_heap();
+  block_in(parent, 1000);
+  long few = faults_of_a_child();
+  for (int i = 0; i < 3000; i++)
+    for (int n = 0; n < 30; n++) block_in(i % 2 == 0 ? parent : new_heap(0, parent), 300);
+  EXPECT_LE(faults_of_a_child(), few + 20);
+  end = true;
+  sleeper.join();
+  hakmem_heap_destroy(parent);
 }
 
 // --- misuse: one line that names the address, and SIGABRT ---

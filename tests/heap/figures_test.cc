@@ -105,6 +105,30 @@ TEST(Stats, PeakOfOneThread) {
   }
 }
 
+// A limit that is hit often, so that threads take what others have cached of the heap while these count in it.
+TEST(Stats, AddUpBesideThreadsThatTakeFromEachOther) {
+  Heap heap(2 * MIB);
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 4; seed++) {
+    threads.emplace_back([&heap, seed] {
+      std::mt19937 random(seed);
+      void *blocks[16] = {};
+      for (int i = 0; i < 1000000; i++) {
+        void *&p = blocks[random() % 16];
+        hakmem_free(p);
+        p = hakmem_heap_malloc(heap, random() % 8 != 0 ? 16 + random() % 2000 : random() % 200000);
+      }
+      for (void *p : blocks) hakmem_free(p);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  hakmem_heap_stats stats = heap.stats();
+  EXPECT_EQ(stats.live, 0u);
+  EXPECT_EQ(stats.blocks, 0u);
+  EXPECT_EQ(stats.total, 0u);
+  EXPECT_LE(stats.peak, 2 * MIB);
+}
+
 TEST(Stats, NumbersAreNeverUsedAgain) {
   std::set<uint64_t> ids;
   for (int i = 0; i < 1000; i++) {
@@ -159,6 +183,22 @@ TEST(Visit, CallsForEachBlock) {
   EXPECT_EQ(heap.stats().blocks, blocks.size());
   size_t left = 17;
   EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *context) { return --*static_cast<size_t *>(context) > 0; }, &left), 17u);
+}
+
+TEST(Visit, ShowsEachMappingOnceWhileOthersAreMade) {
+  Heap heap;
+  for (int i = 0; i < 100; i++) ASSERT_NE(hakmem_heap_malloc(heap, 33 * MIB), nullptr);
+  struct Seen {
+    std::set<void *> blocks, others;
+  } seen;
+  auto note = [](void *p, size_t, void *context) {
+    Seen *s = static_cast<Seen *>(context);
+    for (int i = 0; i < 12; i++) s->others.insert(hakmem_malloc(33 * MIB));
+    return s->blocks.insert(p).second;
+  };
+  EXPECT_EQ(hakmem_heap_visit(heap, note, &seen), 100u);
+  EXPECT_EQ(seen.blocks.size(), 100u);
+  for (void *p : seen.others) hakmem_free(p);
 }
 
 // Blocks that other threads have freed, and have in their caches, are not the program's.

@@ -493,6 +493,27 @@ TEST(Callback, MayUseTheHeap) {
   EXPECT_GE(calls.count, 1);
 }
 
+#if HAKMEM_CHECKS_TESTED
+hakmem_heap *ended_by_callback;
+void (*callbacks_end)(hakmem_heap *heap);
+
+void request_whose_callback_ends(bool parents, void (*end)(hakmem_heap *heap)) {
+  hakmem_heap *parent = new_heap(MIB), *heap = new_heap(0, parent);
+  ended_by_callback = parents ? parent : heap;
+  callbacks_end = end;
+  hakmem_heap_set_callback(parent, 50, [](hakmem_heap *, size_t, void *) { callbacks_end(ended_by_callback); }, nullptr);
+  (void)!hakmem_heap_malloc(heap, 700 * KIB);
+}
+
+TEST(CallbackMisused, EndsTheHeapOfTheRequest) {
+  const char *report = "invalid heap: .*, seen by a request whose callback ended or reset it";
+  for (auto end : {hakmem_heap_destroy, hakmem_heap_reset, hakmem_heap_delete}) {
+    EXPECT_EXIT(request_whose_callback_ends(false, end), testing::KilledBySignal(SIGABRT), report);
+    if (end != hakmem_heap_delete) EXPECT_EXIT(request_whose_callback_ends(true, end), testing::KilledBySignal(SIGABRT), report);
+  }
+}
+#endif
+
 TEST(Callback, OfAParentIsCalledForItsChildren) {
   size_t usable = usable_in_heaps(1024);
   Heap top(100 * usable);

@@ -16,6 +16,7 @@ EXAMPLES = HERE.parents[1] / "examples"
 # What each example prints; the lines that end in 1 say that the memory was hakmem's.
 EXAMPLE_OUTPUTS = {
     "allocator_cc": r"pages 10000, name hakmem's: 1, content hakmem's: 1\ncounters aligned: 1\npurged at once: 1",
+    "heap_classes_cc": r"in the query: [1-3] blocks, its row: 1\nrefused: 1\nlive in the tenant's heap: 1",
     "heap_plugin_c": "",
     "heap_query_c": r"small: \d+ bytes, 0\nlarge: \d+ bytes, -1",
     "heap_request_c": "",

@@ -10,6 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -100,6 +104,46 @@ size_t profiles_beginning(const std::string &prefix) {
   }
   for (const auto &path : found) std::filesystem::remove(path);
   return found.size();
+}
+
+/* --- addresses --- */
+
+/* Of each thing that apart.c prints, the values that several runs gave. */
+std::map<std::string, std::set<std::string>> places(const std::vector<std::string> &command, const std::string &setting, int runs) {
+  std::map<std::string, std::set<std::string>> found;
+  for (int i = 0; i < runs; i++) {
+    ProgramResult r = run_program(command, {kPreload, setting});
+    EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+    std::istringstream lines(r.out);
+    for (std::string what, at, libc, program, stack; lines >> what >> at >> libc >> program >> stack;) {
+      found[what].insert(at);
+      found[what + " from libc"].insert(libc);
+      found[what + " from the program"].insert(program);
+      found[what + " from the stack"].insert(stack);
+    }
+  }
+  return found;
+}
+
+/* Of 2^24 distances three of 40 are the same in none of a million runs. Further regions lie apart too; with 16 MiB each block of the end is in one. */
+TEST(Addresses, DistancesAreDrawn) {
+  constexpr int kRuns = 40;
+  for (const char *program : {APART, APART_STATIC}) {
+    for (const char *setting : {"HAKMEM_RESERVE_MB=1048576", "HAKMEM_RESERVE_MB=16"}) {
+      auto found = places({program}, setting, kRuns);
+      if (found["first"].size() < kRuns / 2) GTEST_SKIP() << "SKIPPED: addresses are not random here";
+      EXPECT_EQ(found.size(), 8u);
+      for (const auto &[what, values] : found) EXPECT_GE(values.size(), size_t(kRuns - 1)) << program << " " << setting << ": " << what;
+    }
+  }
+}
+
+/* Counts of instructions and debuggers want that. */
+TEST(Addresses, AreTheSameWhereTheKernelDrawsNone) {
+  for (const char *program : {APART, APART_STATIC}) {
+    auto found = places({"setarch", "-R", program}, "HAKMEM_RESERVE_MB=16", 5);
+    for (const auto &[what, values] : found) EXPECT_EQ(values.size(), 1u) << program << ": " << what;
+  }
 }
 
 /* --- filters of system calls --- */
@@ -202,6 +246,40 @@ TEST_P(Privileged, OrdinaryCopyListens) {
     EXPECT_THAT(r.err, HasSubstr(text));
   EXPECT_EQ(profiles_beginning(privileged_prefix()), 1u);
 }
+
+/* Addresses, and the ranges of /proc/self/maps, but not offsets. */
+std::vector<std::string> addresses_in(const std::string &text) {
+  static const std::regex address("(^|[^+])0x[0-9a-f]+|[0-9a-f]{6,}-[0-9a-f]{6,}");
+  std::vector<std::string> found;
+  for (std::sregex_iterator i(text.begin(), text.end(), address), none; i != none; ++i) found.push_back(i->str());
+  return found;
+}
+
+using PrivilegedReports = Privileged;
+
+TEST_P(PrivilegedReports, NameNoAddress) {
+  struct {
+    const char *word, *says;
+  } const cases[] = {{"foreign", "free"}, {"twice", "freed"}, {"behind", "hakmem: "}, {"forbidden", "hakmem: forbidden free of"}, {"fault", nullptr}};
+  for (const auto &c : cases) {
+    SCOPED_TRACE(c.word);
+    ProgramResult plain = run_program({GetParam(), c.word});
+    if (c.says != nullptr) {
+      EXPECT_THAT(plain.err, HasSubstr(c.says));
+      EXPECT_GT(addresses_in(plain.err).size(), 0u) << plain.err;
+    }
+    give(kNobody, 0, 04755);
+    ProgramResult r = run_program({copy_, c.word});
+    if (r.exit_code == 127 && r.err.find("error while loading shared libraries") != std::string::npos)
+      GTEST_SKIP() << "SKIPPED: user " << kNobody << " may not read the build folder";
+    EXPECT_EQ(r.signal, plain.signal);
+    if (c.says != nullptr) EXPECT_THAT(r.err, HasSubstr(c.says));
+    EXPECT_EQ(addresses_in(r.err), std::vector<std::string>()) << r.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Linked, PrivilegedReports, testing::Values(REPORTING_STATIC, REPORTING_SHARED, REPORTING_HARDENED),
+                         [](const auto &program) { return program.index == 0 ? "Statically" : program.index == 1 ? "Dynamically" : "Hardened"; });
 
 INSTANTIATE_TEST_SUITE_P(Linked, Privileged, testing::Values(SETTINGS_STATIC, SETTINGS_SHARED),
                          [](const auto &program) { return program.index == 0 ? "Statically" : "Dynamically"; });

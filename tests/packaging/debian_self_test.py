@@ -16,9 +16,12 @@ symbols = "lib.so.0 libhakmem0 #MINVER#\n gone@Base 0.1.0\n kept@Base 9.0.0\n"
 expect("symbols", checks.symbols_differ(symbols, "lib.so.0", {"kept", "new"}, "0.1.0"), "lists gone", "exports new", "9.0.0")
 expect("no list", checks.symbols_differ("", "lib.so.0", set(), "0.1.0"), "no list")
 expect("version", checks.other_versions("7.8.9", {"rules": "VERSION = 7.8.9"}), "rules")
-header = (checks.REPO / "include/hakmem/hakmem.h").read_text()
+header = checks.headers()
 page = (checks.DEBIAN / "man/libhakmem.3").read_text()
 expect("page", checks.page_differs(page.replace(".Fn hakmem_purge void", ".Fn hakmem_purged void"), header), "lacks hakmem_purge", "has hakmem_purged")
+expect("format", checks.page_differs(page.replace("PROFILE_PROTO", "PROFILE_OLD"), header), "lacks .Dv HAKMEM_PROFILE_PROTO")
+known = 'LIBRARIES = ("hardened", "new")'
+expect("libraries", checks.libraries_differ("TARGETS = hakmem\n", "usr/lib/*/libhakmem.so.*\n", known), "install lacks libhakmem-new", "hakmem_new is not built", "libhakmem-new is not beside")
 expect("programs", checks.programs_differ("PROGRAMS = old\nPRELOADED = a.so\n", {"x": 'bench_program("new")'}), "starts new", "old is installed")
 project = 'dependencies = [\n    "click>=8",\n    "surely-not>=1",\n]\n'
 expect("dependencies", checks.dependencies_differ((checks.DEBIAN / "control").read_text(), project), "surely-not")

@@ -54,12 +54,23 @@ def other_versions(version: str, texts: dict[str, str]) -> Iterator[str]:
             yield f"{name} has the version {version}: CMakeLists.txt is its place"
 
 
+HEADERS = ("hakmem.h", "heap.h", "stats.h")
+
+
+def headers() -> str:
+    return "\n".join((REPO / "include/hakmem" / name).read_text() for name in HEADERS)
+
+
 def page_differs(page: str, header: str) -> Iterator[str]:
+    """The functions, the formats of profiles, and which header has to be included."""
     declared = set(re.findall(r"^(?:\w[\w *]*?[ *])(hakmem_\w+)\(", header, re.MULTILINE))
+    formats = re.findall(r"^  (HAKMEM_PROFILE_\w+),? +/\*", header, re.MULTILINE)
+    needed = [f".Dv {name}" for name in formats] + [f".In hakmem/{name}" for name in HEADERS]
+    yield from (f"libhakmem(3) lacks {text}" for text in needed if text not in page)
     synopsis = page.partition(".Sh SYNOPSIS")[2].partition(".Sh DESCRIPTION")[0]
     described = page.partition(".Sh DESCRIPTION")[2]
     told = set(re.findall(r"^\.F[no] (hakmem_\w+)", synopsis, re.MULTILINE))
-    if len(declared) < 25:
+    if len(declared) < 25 or len(formats) < 4:
         yield f"only {len(declared)} functions found in the header"
     yield from (f"libhakmem(3) lacks {name}" for name in sorted(declared - told))
     yield from (f"libhakmem(3) has {name}, which the header lacks" for name in sorted(told - declared))
@@ -80,6 +91,22 @@ def lint(page: Path) -> Iterator[str]:
         told = answer.stderr + (answer.stdout if tool == "mandoc" else "")
         if told.strip() or answer.returncode:
             yield f"{tool} on {page.name}: {told.strip()}"
+
+
+def libraries_differ(rules: str, installed: str, command: str) -> Iterator[str]:
+    """The libraries that the command knows are built, in the package, and beside the command."""
+    kinds = re.search(r"^LIBRARIES = \((.*)\)$", command, re.MULTILINE)
+    names = ["libhakmem", *(f"libhakmem-{kind}" for kind in re.findall(r'"(\w+)"', kinds[1] if kinds else ""))]
+    if len(names) < 3:
+        yield "the command's list of libraries is not found"
+    for name in names:
+        if not re.search(rf"^usr/lib/\*/{re.escape(name)}\.so(\.\*)?$", installed, re.MULTILINE):
+            yield f"libhakmem0.install lacks {name}"
+        target = name.removeprefix("lib").replace("-", "_")
+        if not re.search(rf"^TARGETS = .*\b{target}\b", rules, re.MULTILINE):
+            yield f"rules: {target} is not built"
+        if not re.search(rf"/hakmem/lib/{re.escape(name)}\.so$|^\tfor library in .*\b{re.escape(name)}\b.*; do \\\n\t +ln -s", rules, re.MULTILINE):
+            yield f"rules: {name} is not beside the command"
 
 
 def programs_differ(rules: str, sources: dict[str, str]) -> Iterator[str]:
@@ -138,9 +165,11 @@ def problems(libraries: dict[str, Path]) -> Iterator[str]:
     yield from other_versions(version, texts)
     for soname, library in libraries.items():
         yield from symbols_differ((DEBIAN / "libhakmem0.symbols").read_text(), soname, exported(library), version)
-    yield from page_differs(texts["man/libhakmem.3"], (REPO / "include/hakmem/hakmem.h").read_text())
+    yield from page_differs(texts["man/libhakmem.3"], headers())
     yield from lint(DEBIAN / "man/libhakmem.3")
     if (PYTHON / "pyproject.toml").is_file():
+        installed = (DEBIAN / "libhakmem0.install").read_text()
+        yield from libraries_differ(texts["rules"], installed, (PYTHON / "hakmem/cli.py").read_text())
         yield from programs_differ(texts["rules"], {str(p): p.read_text() for p in PYTHON.glob("hakmem/**/*.py")})
         yield from dependencies_differ(texts["control"], (PYTHON / "pyproject.toml").read_text())
     yield from drop_in_fails(DEBIAN / "examples/hakmem.conf", libraries["libhakmem.so.0"])

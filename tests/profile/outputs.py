@@ -647,6 +647,85 @@ class Files(Case):
         self.quiet_end(s)
         self.assertEqual(self.names(), ["new", "there", "to-new", "to-there"])
 
+    def planted(self) -> tuple[Path, Path]:
+        """A folder that anybody may write to, as /tmp, and root's own file."""
+        if os.geteuid() != 0:
+            self.skipTest("SKIPPED: only root can make what another user plants")
+        folder, own = self.folder / "open", self.folder / "own"
+        folder.mkdir()
+        folder.chmod(0o1777)
+        own.write_text("root's own")
+        return folder, own
+
+    def refused(self, s: Subject, path: Path, own: Path) -> None:
+        self.assertEqual(s.say(f"dump {path} 2"), errno.EACCES, path)
+        self.assertEqual(own.read_text(), "root's own")
+
+    def test_links_of_others_lead_nowhere(self) -> None:
+        folder, own = self.planted()
+        (self.folder / "rooms").mkdir()
+        s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{folder}/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1")
+        for target in (own, self.folder / "new", self.folder / "rooms", "/dev/null", f"/proc/{s.pid}/fd/1"):
+            link = folder / "link"
+            link.symlink_to(target)
+            os.lchown(link, 65534, 65534)
+            self.refused(s, link, own)
+            self.refused(s, link / "x", own)
+            (self.folder / "mine").symlink_to(link)  # root's link to another user's
+            self.refused(s, self.folder / "mine", own)
+            (self.folder / "mine").unlink()
+            link.unlink()
+        exit_name = folder / f"p.{s.pid}.1.heap"
+        exit_name.symlink_to(own)
+        os.lchown(exit_name, 65534, 65534)
+        code, err = s.end()
+        self.assertEqual((code, err), (0, f"hakmem: HAKMEM_HEAP_PROFILE: {exit_name}: Permission denied: not written\n"))
+        self.assertEqual((own.read_text(), list((self.folder / "rooms").iterdir()), (self.folder / "new").exists()), ("root's own", [], False))
+
+    def test_pipes_of_others(self) -> None:
+        folder, own = self.planted()
+        s, pipe = self.subject(), folder / "pipe"
+        os.mkfifo(pipe)
+        os.chown(pipe, 65534, 65534)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.refused(s, pipe, own)
+        folder.chmod(0o755)
+        self.assertEqual(s.say(f"dump {pipe} 2"), 0, "the user names it, and nobody else could put it there")
+        self.quiet_end(s)
+
+    def test_a_file_of_others_and_a_hard_link(self) -> None:
+        folder, own = self.planted()
+        s = self.subject()
+        (folder / "hard").hardlink_to(own)
+        (folder / "theirs").write_text("theirs")
+        (folder / f"theirs.{s.pid}.part").symlink_to(own)
+        (folder / f"hard.{s.pid}.part").mkdir()  # what cannot be taken away
+        for name in ("theirs", "hard"):
+            if name == "theirs":
+                os.chown(folder / name, 65534, 65534)
+            s.dump(folder / name)
+            told = (folder / name).lstat()
+            self.assertEqual((told.st_uid, told.st_mode & 0o7777, told.st_nlink), (0, 0o600, 1), name)
+        self.quiet_end(s)
+        self.assertEqual((own.read_text(), sorted(p.name for p in folder.iterdir())), ("root's own", ["hard", f"hard.{s.pid}.part", "theirs"]))
+
+    def test_nobody_else_reads_a_profile(self) -> None:
+        s = self.subject(limit=lambda: os.umask(0))
+        s.dump(self.folder / "x")
+        self.assertEqual((self.folder / "x").stat().st_mode & 0o7777, 0o600)
+        self.quiet_end(s)
+
+    def test_descriptors_by_name(self) -> None:
+        """Links of /proc, which root's links of /dev lead to."""
+        for path in ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2", "/dev/../dev//fd/2"):
+            s = self.subject()
+            s.say("alloc 60 90000")
+            self.assertEqual(s.say(f"dump {path} 2"), 0, path)
+            code, err = s.end()
+            self.assertEqual(code, 0)
+            reading.as_json(err)
+
     def test_a_device_stays_one(self) -> None:
         s = self.subject()
         for kind in range(3):

@@ -230,10 +230,10 @@ TEST(Figures, HugeBlocksAndWhereTheyAre) {
   EXPECT_EQ(with.stats.huge_count - before.stats.huge_count, 1u);
   EXPECT_EQ(with.stats.huge_kept, 40 * MIB + 4096 * (HAK_HARDENED != 0));
   EXPECT_EQ(with.stats.huge_kept_count, 1u);
-  size_t place = 0, bytes, found = 0;
-  uintptr_t address;
+  size_t bytes, found = 0;
+  uintptr_t address = 0;
   bool kept;
-  while (hak_huge_next(&place, &address, &bytes, &kept)) {
+  while (hak_huge_next(&address, &bytes, &kept)) {
     EXPECT_EQ(address, uintptr_t(kept ? b : a));
     found++;
   }

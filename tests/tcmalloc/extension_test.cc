@@ -128,7 +128,7 @@ TEST(Property, PhysicalBytesFollowWhatIsResident) {
 }
 
 TEST(Property, UnknownOnesAreLeftAlone) {
-  for (const char *name : {"", "generic", "generic.heap_siz", "generic.heap_size2", "tcmalloc.max_total_thread_cache_bytes", "HAKMEM_LIMIT"}) {
+  for (const char *name : {"", "generic", "generic.heap_siz", "generic.heap_size2", "tcmalloc.max_total_thread_cache_byte", "HAKMEM_LIMIT"}) {
     size_t value = 4711;
     EXPECT_EQ(MallocExtension_GetNumericProperty(name, &value), 0) << name;
     EXPECT_EQ(value, 4711u);

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from hakmem import files
@@ -91,7 +92,7 @@ def read(name: str) -> tuple[Metadata | None, str]:
     if problem := why_not_ours():
         return None, problem
     if not library.is_file() or not path.is_file():
-        return None, f"not built (hakmem peers build {name})"
+        return None, not_built(name)
     try:
         said = parse_json(path.read_bytes())
         metadata = Metadata(**{n: v for n, v in said.items() if n in Metadata.__annotations__})
@@ -100,6 +101,15 @@ def read(name: str) -> tuple[Metadata | None, str]:
     if checksum(library) != metadata.sha256:
         return None, f"{library.name} is not the file that was built: build it again"
     return metadata, ""
+
+
+def not_built(name: str = "") -> str:
+    """And what there is to do: only the source tree has the command that builds others."""
+    if find_spec("hakmem_lab") is not None:
+        return f"not built (hakmem peers build{' ' * bool(name)}{name})"
+    return (
+        "not built (only hakmem's source tree builds it; --lib NAME=PATH takes a library of yours)"
+    )
 
 
 def archive_problem(name: str) -> str:

@@ -45,9 +45,9 @@ from hakmem.measuring.statistics import variation
 from hakmem.options import PERCENT
 from hakmem.output import tables
 from hakmem.plain_text import with_last_words
-from hakmem.running import interruption
+from hakmem.running import interruption, programs
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.proof import NOT_SERVED, hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
 OR_A_PATH = "a path of a library is one too"
@@ -280,7 +280,8 @@ def served(
 
 def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tuple[str, ...]]:
     """By hakmem's own counter; by the loader's log for a library that is not hakmem."""
-    if side.library is not None:
+    holder = programs.examine(row.command).hakmem
+    if side.library is not None and not (holder and side.name != "hakmem"):
         proof = hakmem_served(row.command, side.library, row.settings, runner=row.runner)
         notes += [f"{row.name}: {line}" for line in proof.warnings]
         if proof:
@@ -289,10 +290,10 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
             raise UserError(f"{proof.why_idle}: nothing to compare")
         if proof.failure:
             raise side_failed(row.name, proof.failure, proof.outcome.last_words())
-    said = "NOT SERVED"
+    said = NOT_SERVED
     if side.name != "hakmem":
         said = peer_served(row.command, side, row.settings, runner=row.runner)
-    if said.startswith("NOT SERVED"):
+    if said.startswith(NOT_SERVED):
         raise UserError(f"{row.name}: {said}: its figures would be another malloc's")
     return said, ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find
 from hakmem.destinations import WORD
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import INTERRUPTED, UserError
+from hakmem.errors import INTERRUPTED, UserError, warn
 from hakmem.experiments import comparison
 from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there, require_asked
@@ -32,7 +32,7 @@ from hakmem.measuring.rotation import (
     require_metric,
     run_rounds,
 )
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from hakmem.running import interruption, programs
 from hakmem.running.launching import TIME_LIMIT_S, count_system_calls
 from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
@@ -150,6 +150,8 @@ def compare(
     log = journal.Journal(path, goes_on=True)
     found = comparison.Comparison(work.command, rows[0].name, pairs, facts, notes, log)
     work.require_working(limit_s)
+    for line in sentences.of_noise(facts, ()):
+        warn("compare", line)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
@@ -301,14 +303,28 @@ def conclude(
 
 
 def show_all(console: Console, found: comparison.Comparison) -> None:
-    """What was found, its tables, what is to be said of them, and how it was measured."""
-    tables.print_summary(console, found.summary)
+    """Warnings and how it was measured, the tables, what is to be said of them, and last what was
+    found: a terminal's last lines are seen."""
+    tables.print_summary(console, [*found.warnings, *method(found.facts)])
     show(console, found)
     tables.print_problems(console, found.problems)
     tables.print_notes(console, found.notes)
-    # They are long, and in the files.
-    shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
-    tables.print_facts(console, shown)
+    console.print()
+    for line in found.summary:
+        console.print(line)
+
+
+# The other facts are in the files.
+WHERE, HOW = ("measured", "host", "kernel", "CPU"), ("load", "rounds", "settings")
+
+
+def method(facts: Mapping[str, str]) -> list[str]:
+    """Where, when and how it was measured, and what measures the same again."""
+    where = ", ".join(facts[name] for name in WHERE if name in facts)
+    how = "; ".join(f"{name} {facts[name]}" for name in HOW if name in facts)
+    lines = [f"How it was measured: {'; '.join(text for text in (where, how) if text)}"]
+    lines.append(f"Again: {facts['command line']}" if "command line" in facts else "")
+    return [line for line in lines if line]
 
 
 def show(console: Console, found: comparison.Comparison) -> None:

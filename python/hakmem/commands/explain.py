@@ -18,7 +18,7 @@ from rich.text import Text
 
 from hakmem import environment, options
 from hakmem.allocators.settings import overridden, own_settings
-from hakmem.commands.run import appended, chosen_settings
+from hakmem.commands.run import chosen_settings, preloading, require_build
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import PICTURE, kind, open_descriptor, write_bytes, write_json, write_text
 from hakmem.errors import INTERRUPTED, UserError, warn
@@ -102,7 +102,10 @@ def bar(account: Account, width: int) -> Group:
 def part_table(account: Account) -> Table:
     unit = unit_of(account)
     table = plain_table("")
-    table.caption = f"{ESTIMATED} estimated: docs/explain.md says how"
+    table.caption = (
+        f"{ESTIMATED} estimated, within some 5 %: slabs of one size class count as equally "
+        "resident, and sizes that were asked for are a sample's"
+    )
     table.add_column("")
     table.add_column("what")
     table.add_column("", no_wrap=True)
@@ -265,7 +268,14 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     text="Write the tables there; PROGRAM's: else to stderr.",
     kind=EXPLANATION,
 )
-@click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)
+@click.argument(
+    "target",
+    nargs=-1,
+    required=True,
+    metavar="PID|PROGRAM",
+    type=click.UNPROCESSED,
+    shell_complete=options.complete_pids,
+)
 def explain(
     after_s: float,
     every_s: float | None,
@@ -285,9 +295,9 @@ def explain(
     input, output and exit status.
     """
     of_process = options.is_pid(target[0]) and not options.is_behind_dashes()
-    pid = options.pid_of(target[0]) if of_process else 0
+    pid = options.process_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:
-        raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
+        raise UserError(f"one PID, and no more: {' '.join(target[1:])}", 2)
     if of_process:
         options.refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
     else:
@@ -429,8 +439,10 @@ def explained_environment(
     program: Sequence[str], profile: str | None, settings: Sequence[str]
 ) -> dict[str, str]:
     chosen, library = chosen_settings(profile, settings, with_environment=True)
-    if not programs.examine(program).holds_hakmem:
+    found = programs.examine(program)
+    if not found.holds_hakmem:
         programs.require_servable(program)
+    require_build(found, chosen, "--profile")
     for line in overridden({PAGE_SETTING: "1"}):
         warn("explain", line)
-    return {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
+    return {**os.environ, **chosen, **preloading(found, library), PAGE_SETTING: "1"}

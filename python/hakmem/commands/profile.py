@@ -6,16 +6,18 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from hakmem import files
 from hakmem.allocators.settings import check_library, is_hakmem, overridden, own_settings
-from hakmem.commands.run import appended, chosen_settings, reason
+from hakmem.commands.run import chosen_settings, preloading, reason, require_build
 from hakmem.destinations import (
     Destination,
     OutputPrefix,
@@ -23,24 +25,28 @@ from hakmem.destinations import (
     require_free,
     require_writable,
 )
-from hakmem.errors import NOT_STARTED, WRONG_USE, UserError, warn
+from hakmem.errors import INTERRUPTED, NOT_STARTED, WRONG_USE, UserError, warn
 from hakmem.options import (
     PROGRAM_LAST,
     Decorator,
     TargetCommand,
+    complete_pids,
     is_behind_dashes,
     is_given,
     is_pid,
     number_option,
     option,
     pid_of,
+    process_of,
     refuse,
     set_option,
     stacked,
 )
 from hakmem.output.streams import make_console
-from hakmem.profiles import heap_profile, outside, profile_page, profile_view
+from hakmem.plain_text import printable
+from hakmem.profiles import heap_profile, outside, profile_view
 from hakmem.profiles.heap_profile import HeapProfile, read_file
+from hakmem.profiles.other_formats import is_profile
 from hakmem.profiles.profile_files import (
     DEFAULT_FORMATS,
     ENDINGS,
@@ -56,7 +62,6 @@ from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
 from hakmem.profiles.symbols import Symboliser
 from hakmem.running import programs
 from hakmem.running.launching import signal_name
-from hakmem.running.programs import is_file
 from hakmem.running.threads import has_ended, seen_by
 from hakmem.running.witness import Ended, run_watched
 from hakmem.streams import report_stream
@@ -64,6 +69,9 @@ from hakmem.streams import report_stream
 WRITTEN = re.compile(r"\.(?P<pid>\d+)\.(?P<number>\d+)\.json$")
 PREFIX = "heap"
 OWN_FILE = Path("/proc/self/exe")
+# Of files that the library and this command write.
+NAME_END = re.compile(r"\.(json|heap|pb|pb\.gz)$")
+HEAD_BYTES = 64
 OPTION_OF = {"HAKMEM_HEAP_PROFILE_RATE": "--rate", "HAKMEM_HEAP_PROFILE_SECONDS": "--every"}
 
 
@@ -103,10 +111,11 @@ def run_profiled(
     if is_hakmem(library):
         check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
     found = require_target(program)
+    require_build(found, chosen, "--set HAKMEM_PROFILE=")
     for line in overridden({name: own[name] for name in own if name not in OPTION_OF}):
         warn("profile", line)
-    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
-    ended = run_watched(program, environment, library)
+    environment = {**os.environ, **chosen, **own, **preloading(found, library)}
+    ended = run_watched(program, environment, (found.hakmem or library).resolve())
     return collected(folder, ended, found, chosen)
 
 
@@ -119,7 +128,7 @@ def require_target(program: Sequence[str]) -> programs.Examined:
         except UserError as error:
             if found.path is not None or not programs.is_file(Path(program[0])):
                 raise
-            told = f"{error.format_message()}; as a heap profile its name would end in .json"
+            told = f"{error.format_message()}; nor is it a heap profile of hakmem"
             raise UserError(told, error.exit_code) from error
     return found
 
@@ -134,12 +143,15 @@ def collected(
             by_process.setdefault(pid, []).append(read_file(path))
         except UserError as error:
             problems.append(error.format_message())
-    own = tuple(by_process.pop(ended.pid, ()))
+    own = tuple(titled(one, found) for one in by_process.pop(ended.pid, ()))
     others = sorted((p[-1] for p in by_process.values() if p), key=lambda p: -p.total.bytes)
     remark = ""
     if own and os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
+    if own and len(holders := hakmems_in(own[-1])) > 1:
+        told = "each has written the same files, and one of them is shown"
+        remark = f"the process has several hakmems ({', '.join(holders)}): {told}"
     if not own:
         why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"
         if others:
@@ -149,6 +161,18 @@ def collected(
         else:
             problems.insert(0, why)
     return Ran(ended, own, tuple(others), tuple(problems), remark)
+
+
+def titled(profile: HeapProfile, found: programs.Examined) -> HeapProfile:
+    """By the name that it was started by, where that leads to the file which wrote the profile."""
+    leads_there = found.path is not None and str(found.path.resolve()) == profile.program
+    return replace(profile, title=printable(found.path.name)) if leads_there else profile
+
+
+def hakmems_in(profile: HeapProfile) -> list[str]:
+    """The files in the process that hold one: a library may bring its own when it is loaded."""
+    paths = {one.path for one in profile.maps if "x" in one.rights and one.path.startswith("/")}
+    return sorted(path for path in paths if programs.is_hakmem(Path(path), as_malloc=False))
 
 
 def numbered(paths: Iterable[Path]) -> list[tuple[int, Path]]:
@@ -197,15 +221,57 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
     )
 
 
+def seconds_option() -> Decorator:
+    return number_option(
+        "--seconds",
+        "How long a PID is sampled that keeps no profile itself.",
+        SECONDS,
+        least=1,
+        metavar="N",
+    )
+
+
+def pattern_of(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]):
+    """One expression of all that are given; None for none."""
+    for text in texts:
+        try:
+            re.compile(text)
+        except re.error as error:
+            told = f"--skip: '{text}' is no regular expression: {error}"
+            raise UserError(told, WRONG_USE) from error
+    return re.compile("|".join(f"(?:{text})" for text in texts)) if texts else None
+
+
+def skip_option() -> Decorator:
+    text = (
+        "Leave functions out of the stacks whose names a regular expression finds: wrappers of "
+        "malloc that this command does not know as such. May be repeated."
+    )
+    return click.option(
+        "--skip", multiple=True, metavar="REGEX", help=text, callback=pattern_of, type=str
+    )
+
+
 @click.command()
 @output_options(OF_CHANGES, "html")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
-def diff(output: Path | None, formats: str, rows: int, before: str, after: str) -> None:
+@skip_option()
+@seconds_option()
+@click.argument("before", metavar="A", shell_complete=complete_pids)
+@click.argument("after", metavar="B", shell_complete=complete_pids)
+def diff(
+    output: Path | None,
+    formats: str,
+    rows: int,
+    seconds: int,
+    skip: re.Pattern[str] | None,
+    before: str,
+    after: str,
+) -> None:
     """Show the growth of live memory by stack, from heap profile A to B.
 
-    A and B are JSON files that `hakmem profile --format json` or the library wrote, of one process
-    or of two runs; B can also be the PID of a running process.
+    A and B are files that `hakmem profile --format json` or the library wrote, of one process or of
+    two runs; B can also be the PID of a running process. One that keeps no profile itself is
+    sampled for --seconds: B then has only what was allocated meanwhile, and A is best made so too.
 
     \b
     hakmem profile --format json --output before PID
@@ -214,7 +280,7 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
     Of the same files, stacks are compared by line, else by function.
     """
     asked_for = parse_formats(formats, OF_CHANGES)
-    first, second = named_target(before), named_target(after)
+    first, second = (named_target(each, seconds, skip) for each in (before, after))
     name = f"{second.profile.name}.diff"
     require_places(Wanted(asked_for, output), name)
     wanted = Wanted(formats_there(asked_for, is_given("formats"))[0], output)
@@ -239,10 +305,21 @@ def require_places(wanted: Wanted, name: str = "") -> None:
 class WithDiff(TargetCommand):
     """`diff` as first word is a command of its own; a program of that name goes behind --."""
 
+    def takes_more(self, target: str) -> bool:
+        return is_pid(target) or names_profile(target)
+
     def make_context(self, info_name, args, parent=None, **extra):
         if args[:1] == ["diff"]:
             return diff.make_context("profile diff", args[1:], parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
+
+
+def complete_targets(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    is_diff = "diff".startswith(begun) and not context.params.get("target")
+    words = [CompletionItem("diff", help="growth between two profiles")] if is_diff else []
+    return [*words, *complete_pids(context, parameter, begun)]
 
 
 @click.command(cls=WithDiff, context_settings=PROGRAM_LAST)
@@ -252,13 +329,7 @@ class WithDiff(TargetCommand):
     "more time, than the library's default, 512K.",
     metavar="SIZE",
 )
-@number_option(
-    "--seconds",
-    "How long a PID is sampled that keeps no profile itself.",
-    SECONDS,
-    least=1,
-    metavar="N",
-)
+@seconds_option()
 @click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
 @number_option(
     "--every every_s",
@@ -279,10 +350,16 @@ class WithDiff(TargetCommand):
     "stack",
     click.Choice(["stack", "label", "heap"]),
 )
+@skip_option()
 @set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)
 @click.argument(
-    "target", nargs=-1, required=True, metavar="PROGRAM|PID|FILE.json", type=click.UNPROCESSED
+    "target",
+    nargs=-1,
+    required=True,
+    metavar="PROGRAM|PID|FILE",
+    type=click.UNPROCESSED,
+    shell_complete=complete_targets,
 )
 def profile(
     rate: str | None,
@@ -291,6 +368,7 @@ def profile(
     every_s: int | None,
     order: str | None,
     by: str,
+    skip: re.Pattern[str] | None,
     settings: tuple[str, ...],
     output: Path | None,
     formats: str,
@@ -302,12 +380,12 @@ def profile(
     \b
     hakmem profile -- PROGRAM [ARGUMENT]...    run a program, profile it to its end
     hakmem profile PID                         a process that runs
-    hakmem profile FILE.json                   a file that the library wrote
+    hakmem profile FILE                        a file that the library wrote, in any format
     hakmem profile diff A B                    growth between two profiles
 
     A process that keeps no profile is sampled for --seconds, or while --every goes on.
 
-    Options go before the target. What stands behind -- is a PROGRAM, a number or diff too. PROGRAM
+    Options go before a PROGRAM. What stands behind -- is one, a number or diff too. PROGRAM
     keeps its input, output and exit status; the table of a
     PROGRAM goes to stderr. Reports: html (flame graph, tables, live memory over time), pprof
     (.pb.gz, for pprof, Pyroscope, Parca and Speedscope), folded (for flamegraph.pl), dhat (for
@@ -330,7 +408,7 @@ def profile(
         require_target(target)
     if kind == FILE:
         refuse("a FILE is one profile", {"every_s", "rate", "seconds"})
-    name = Path(target[0]).name.removesuffix(".json") if kind == FILE else ""
+    name = NAME_END.sub("", Path(target[0]).name) if kind == FILE else ""
     require_places(Wanted(asked_for, output), name)
     # All that can be wrong with the command line is said before a package is missing.
     there, left_out = formats_there(asked_for, is_given("formats"))
@@ -339,14 +417,14 @@ def profile(
         warn("profile", left_out)
     if kind == PROGRAM:
         order = order or ("live" if leaks else "peak")
-        report = Report(make_console(report_stream()), wanted, leaks, order, rows, by)
+        report = Report(make_console(report_stream()), wanted, leaks, order, rows, by, skip)
         raise SystemExit(of_program(report, target, rate, every_s, settings))
-    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows, by)
+    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows, by, skip)
     if kind == FILE:
         found = heap_profile.read_file(Path(target[0]))
         report.write(found, Symboliser(found), name=name)
     else:
-        of_process(report, int(target[0]), every_s, seconds, own_rate(rate))
+        of_process(report, process_of(target[0]), every_s, seconds, own_rate(rate))
 
 
 PROGRAM, PROCESS, FILE = "program", "process", "file"
@@ -359,16 +437,30 @@ def kind_of(target: Sequence[str]) -> str:
     if is_pid(first):
         pid_of(first)
         kind = PROCESS
-    elif "/" not in first and not first.endswith(".json"):
-        return PROGRAM
     else:
-        path = Path(first)
-        is_program = is_file(path) and path.stat().st_mode & 0o111
-        kind = FILE if first.endswith(".json") and not is_program else PROGRAM
+        kind = FILE if names_profile(first) else PROGRAM
     if kind != PROGRAM and len(target) > 1:
         what = "PID" if kind == PROCESS else "FILE"
-        raise UserError(f"options go before the {what}: {' '.join(target[1:])}", 2)
+        raise UserError(f"one {what}, and no more: {' '.join(target[1:])}", 2)
     return kind
+
+
+def names_profile(text: str) -> bool:
+    """A file of a heap profile, by its ending or its contents. A program is none, and what may be
+    executed is one."""
+    path = Path(text)
+    try:
+        if path.is_file() and path.stat().st_mode & 0o111:
+            return False
+        if text.endswith(".json"):
+            return True
+        is_found = "/" not in text and programs.locate(text) is not None
+        if is_found or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return is_profile(file.read(HEAD_BYTES))
+    except OSError:
+        return text.endswith(".json")
 
 
 def tell_written(console: Console, paths: Sequence[Path]) -> None:
@@ -380,9 +472,16 @@ class Report:
     """What is made of each profile."""
 
     def __init__(
-        self, console: Console, wanted: Wanted, leaks: bool, order: str, rows: int, by: str
+        self,
+        console: Console,
+        wanted: Wanted,
+        leaks: bool,
+        order: str,
+        rows: int,
+        by: str,
+        skip: re.Pattern[str] | None = None,
     ) -> None:
-        self.console, self.wanted, self.leaks = console, wanted, leaks
+        self.console, self.wanted, self.leaks, self.skip = console, wanted, leaks, skip
         self.order, self.rows, self.by = order, rows, by
 
     def write(
@@ -393,7 +492,7 @@ class Report:
         name: str = "",
         table: bool = True,
     ) -> Named:
-        result = named(found, symboliser)
+        result = named(found, symboliser, self.skip)
         if table and not found.samples["taken"]:
             self.console.print(profile_view.NOTHING_SAMPLED, soft_wrap=True)
         if table and self.leaks:
@@ -420,13 +519,44 @@ def of_process(
     report: Report, pid: int, every_s: int | None, seconds: int, rate: int | None
 ) -> None:
     with outside.source(pid, rate) as source:
-        found = source.first(every_s or seconds)
+        with countdown(pid) as tick:
+            found = source.first(every_s or seconds, tick=tick)
+        if source.cut_short:
+            warn("profile", f"{source.cut_short}: this is what was sampled until then")
         # In a container it has another number itself.
         name = f"{found.name}.{pid}.heap"
-        if every_s is not None:
+        if every_s is not None and not source.cut_short:
             report_each(report, source, found, every_s, name)
             return
-    report.write(found, Symboliser(found, pid), name=name)
+    report.write(found, symboliser_of(found, pid), name=name)
+    if source.interrupted:
+        raise SystemExit(INTERRUPTED)
+
+
+def symboliser_of(found: HeapProfile, pid: int) -> Symboliser:
+    """By the files that the process sees, as long as it is there."""
+    return Symboliser(found) if has_ended(seen_by(pid)) else Symboliser(found, pid)
+
+
+@contextmanager
+def countdown(pid: int) -> Iterator[Callable[[float], None]]:
+    """One line on a terminal that says how long it will still take."""
+    stream, shown = sys.stderr, ""
+
+    def tick(left: float) -> None:
+        nonlocal shown
+        text = f"hakmem profile: process {pid}, {left:3.0f} s left (Ctrl-C shows what there is)"
+        if stream.isatty() and text != shown:
+            stream.write(f"\r{text}")
+            stream.flush()
+            shown = text
+
+    try:
+        yield tick
+    finally:
+        if shown:
+            stream.write(f"\r{' ' * len(shown)}\r")
+            stream.flush()
 
 
 def report_each(
@@ -490,10 +620,14 @@ def told(profiles: Sequence[HeapProfile]) -> str:
     return f"{size(live)} live, {size(sum(one.total.bytes for one in profiles))} allocated"
 
 
-def named_target(target: str) -> Named:
+def named_target(target: str, seconds: int, skip: re.Pattern[str] | None) -> Named:
     """A file, or a process that runs."""
     if is_pid(target) and not Path(target).exists():
-        found = profile_page.ask(pid_of(target))
-        return named(found, Symboliser(found, int(target)))
+        pid = process_of(target)
+        with outside.source(pid) as source, countdown(pid) as tick:
+            found = source.first(seconds, tick=tick)
+        if source.cut_short:
+            warn("profile", f"{source.cut_short}: B is what was sampled until then")
+        return named(found, symboliser_of(found, pid), skip)
     found = heap_profile.read_file(Path(target))
-    return named(found, Symboliser(found))
+    return named(found, Symboliser(found), skip)

@@ -19,7 +19,7 @@ from hakmem.allocators import peers
 from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import HEAD_BYTES, kind, open_descriptor, require_kind, write_json
-from hakmem.errors import REFUSED, UserError
+from hakmem.errors import REFUSED, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, number_option, option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
@@ -207,7 +207,8 @@ def record(
     require_apart(json_path, "--json")
     if open_descriptor(path) is None:
         path = Path(os.path.realpath(path))
-    programs.require_servable(program)
+    if (holder := programs.require_servable(program)).holds_hakmem:
+        warn("record", f"{holder.remark}; the calls of malloc alone are recorded")
     below = peers.require_usable(load_checked(find(on)))
     with replacing(path):
         status = record_program(program, path, below, limit_mb, stdin)

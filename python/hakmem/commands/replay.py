@@ -24,7 +24,11 @@ from hakmem.running import interruption
 from hakmem.running.launching import Outcome
 from hakmem.traces import trace_summary
 
-SPEED = replace(measures_for(OPS_PER_SECOND)[0], told="replayed the trace {x} times as fast as {b}")
+SPEED = replace(
+    measures_for(OPS_PER_SECOND)[0],
+    told="replayed the trace {x} times as fast as {b}",
+    slower="took {x} times {b}'s time for the trace",
+)
 
 
 @click.command()

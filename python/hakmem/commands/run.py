@@ -23,6 +23,7 @@ from hakmem.options import (
     stdin_option,
 )
 from hakmem.running import programs
+from hakmem.running.in_place import become
 from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
 from hakmem.streams import report_stream
@@ -60,27 +61,34 @@ def run(
 ) -> None:
     """Run PROGRAM under hakmem: hakmem run [OPTIONS] -- PROGRAM [ARGUMENT]...
 
-    The program has this terminal, its files, its signals, and its exit status becomes that of this
-    command (128 + n after signal n). hakmem goes behind what LD_PRELOAD already holds. When it
-    cannot serve the program, or its counter shows that it has not, one line on stderr says why.
+    The program takes the place of this command: its process, terminal, signals and exit status are
+    the program's. With --proof, --strict or --json the command stays, and ends with the program's
+    status (128 + n after signal n); commands that take a PID take this one's too.
+
+    hakmem goes behind what LD_PRELOAD already holds. When it cannot serve the program, or its
+    counter shows that it has not, one line on stderr says why.
     """
     require_apart(json_path, "--json")
     chosen, library = chosen_settings(profile, settings)
     programs.require_program(program)
     found = programs.examine(program)
-    served_by, environment = library, {**os.environ, **chosen}
-    if found.holds_hakmem:
-        # The program's own hakmem takes the settings; the profiles of another library do not fit.
-        if chosen.get(PROFILE) == "hardened":
-            raise UserError(f"--profile hardened: {found.obstacle}", WRONG_USE)
-        served_by = found.path.resolve()
+    require_build(found, chosen, "--profile")
+    served_by, environment = library, {**os.environ, **chosen, **preloading(found, library)}
+    if found.hakmem is not None:
+        served_by = found.hakmem.resolve()
     elif found.obstacle:
         warn("run", f"it cannot be served: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
-    if not found.keeps_malloc:
-        environment["LD_PRELOAD"] = appended(library)
     look = not found.obstacle or found.holds_hakmem
+    if not (proof or strict or json_path is not None):
+        become(
+            program,
+            environment,
+            served_by if look else None,
+            lambda ended: report(ended, found, proof, chosen),
+            stdin,
+        )
     if proof:
         report_stream()
     ended = run_watched(program, environment, served_by, look, stdin)
@@ -135,15 +143,28 @@ def chosen_settings(
     return chosen, library
 
 
-def appended(library: Path) -> str:
-    """LD_PRELOAD with the library behind what is there already."""
-    path = str(library)
-    if any(mark in path for mark in ": "):
+def require_build(found: programs.Examined, chosen: Mapping[str, str], option: str) -> None:
+    """The program's own hakmem takes the settings; the profile of another library does not fit."""
+    is_hardened = found.hakmem is not None and "hardened" in found.hakmem.name
+    if chosen.get(PROFILE) == "hardened" and found.hakmem is not None and not is_hardened:
+        why = found.obstacle or found.remark
+        raise UserError(f"{option} hardened: {why}", WRONG_USE)
+
+
+def preloading(found: programs.Examined, library: Path) -> dict[str, str]:
+    """LD_PRELOAD of a program: with the library behind what is there already, and at most one
+    hakmem in the process: the program's own where it has one, else this library."""
+    if found.keeps_malloc:
+        return {}
+    path, there = str(library), os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    kept = [each for each in there if each == path or not programs.is_hakmem(Path(each))]
+    if any(mark in path for mark in ": ") and found.takes_preload:
         raise UserError(f"LD_PRELOAD cannot hold a path with a blank or colon: {path}", REFUSED)
-    there = os.environ.get("LD_PRELOAD", "")
-    if path in there.replace(":", " ").split():
-        return there
-    return f"{there}:{path}" if there else path
+    if found.takes_preload and path not in kept:
+        kept.append(path)
+    elif not found.takes_preload:
+        kept = [each for each in kept if each != path]
+    return {"LD_PRELOAD": ":".join(kept)} if kept or there else {}
 
 
 def report(ended: Ended, found: programs.Examined, proof: bool, chosen: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import click
 
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
-from hakmem.options import number_option, pid_of
+from hakmem.options import complete_pids, number_option, process_of
 from hakmem.processes.web import LOOPBACK, POLL_S, Server, users_named
 from hakmem.running import interruption
 from hakmem.streams import is_lost
@@ -29,7 +29,7 @@ PORT = 6060
     "--allow", "users", multiple=True, metavar="USER",
     help="Answers this user too, by name or number, as Prometheus's; all: every user. Repeatable.",
 )  # fmt: skip
-@click.argument("pid", type=pid_of)
+@click.argument("pid", type=process_of, shell_complete=complete_pids)
 def serve(port: int, users: tuple[str, ...], pid: int) -> None:
     """Serve the heap profiles of PID, over HTTP.
 
@@ -42,8 +42,10 @@ def serve(port: int, users: tuple[str, ...], pid: int) -> None:
 
     \b
     hakmem serve $(pidof server) &
-    go tool pprof http://127.0.0.1:6060/debug/pprof/heap
+    pprof -http=: http://127.0.0.1:6060/debug/pprof/heap
     curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
+
+    pprof: go install github.com/google/pprof@latest
 
     If PID keeps no profile itself, it is sampled while this command runs.
 

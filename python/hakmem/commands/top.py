@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
+import termios
 import threading
 import time
-from collections.abc import Callable, Sequence
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +24,15 @@ from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
-from hakmem.options import WholeRange, json_option, number_option, option, pid_of, refuse
+from hakmem.options import (
+    WholeRange,
+    complete_pids,
+    json_option,
+    number_option,
+    option,
+    process_of,
+    refuse,
+)
 from hakmem.output.tables import ABSENT, make_console, plain_table
 from hakmem.plain_text import some
 from hakmem.processes import live_figures
@@ -188,7 +200,10 @@ def document(
 PROCESSES_NAMED = 10
 NOTHING_UNSEEN = Unseen()
 NO_HEAPS = "no heaps (hakmem/heap.h)"
-NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
+NO_PAGE = (
+    "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1: HAKMEM_STATS_PAGE=1 "
+    "hakmem run -- PROGRAM"
+)
 
 
 METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
@@ -211,7 +226,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
     help=f"Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped. {NEEDED}",
 )  # fmt: skip
 @option("--address", "Of --serve.", "127.0.0.1")
-@click.argument("pid", required=False, type=pid_of)
+@click.argument("pid", required=False, type=process_of, shell_complete=complete_pids)
 def top(
     once: bool,
     heaps: bool,
@@ -225,7 +240,8 @@ def top(
     """Show processes that were started with HAKMEM_STATS_PAGE=1: all, or PID.
 
     Memory by what it holds, rates, hit rates by size class, heaps, purges and budgets. Nothing is
-    asked of the processes: what is shown is read from their statistics pages.
+    asked of the processes: what is shown is read from their statistics pages. It goes on until q or
+    Ctrl-C.
     """
     if heaps and (metrics_path is not None or port is not None):
         raise UserError("--heaps is for tables: metrics have the heaps anyway", 2)
@@ -340,19 +356,62 @@ def picture(found: Found, width: int, unseen: Unseen = NOTHING_UNSEEN) -> Render
     return Group(*parts) if parts else no_page(unseen)
 
 
+@contextmanager
+def keyboard(is_shown: bool) -> Iterator[Callable[[float], bool]]:
+    """A wait that q ends, and that tells so. Without a terminal, or in the background, where its
+    input is somebody else's, a plain one."""
+    terminal = sys.stdin.fileno() if is_shown and sys.stdin and sys.stdin.isatty() else -1
+    before = termios.tcgetattr(terminal) if terminal >= 0 else []
+
+    def ends_within(seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if not is_ours(terminal):
+                time.sleep(left)
+                continue
+            # Anew each time: a shell that has put us aside has its own way in between.
+            tty.setcbreak(terminal, termios.TCSANOW)
+            if select.select([terminal], [], [], left)[0] and ended_by(os.read(terminal, 64)):
+                return True
+        return False
+
+    try:
+        yield ends_within
+    finally:
+        if is_ours(terminal):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def is_ours(terminal: int) -> bool:
+    """Whether what is typed is for this process."""
+    try:
+        return terminal >= 0 and os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def ended_by(keys: bytes) -> bool:
+    """q, or the end of the input, at which nobody is there any more."""
+    return keys in (b"", b"\x04") or b"q" in keys.lower()
+
+
 def watch(pid: int | None, interval_s: float, heaps: bool) -> None:
-    """Until Ctrl-C, or the end of the one process."""
+    """Until Ctrl-C or q, or the end of the one process."""
     console = make_console()
     before: dict[int, Look] = {}
     try:
         now, unseen = look_around(pid)
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
+        with (
+            Live(console=console, screen=console.is_terminal, auto_refresh=False) as view,
+            keyboard(console.is_terminal) as ends_within,
+        ):
             while True:
                 found = compared(now, before, pid, heaps)
                 show(console, view, picture(found, console.width, unseen))
                 if is_lost(sys.stdout):
                     return
-                time.sleep(interval_s)
+                if ends_within(interval_s):
+                    return
                 before = now
                 now, unseen = look_around(pid)
     except KeyboardInterrupt:

@@ -88,6 +88,10 @@ class Comparison:
         return [name for name in self.problems if name not in measured]
 
     @property
+    def warnings(self) -> list[str]:
+        return sentences.of_noise(self.facts, self.figures)
+
+    @property
     def summary(self) -> list[str]:
         """Resident memory after a rest where the program has one, else at its end."""
         titles = [measure.title for measure, _ in self.figures]
@@ -253,6 +257,7 @@ def document(found: Comparison) -> dict:
         "rounds": found.rounds_done,
         "interrupted": found.interrupted,
         "served": found.served,
+        "warnings": found.warnings,
         "summary": found.summary,
         "problems": found.problems,
         "notes": found.notes,
@@ -275,5 +280,11 @@ def html(found: Comparison) -> str:
     facts |= {f"{name} system calls": str(c) for name, c in found.calls.items()}
     title = shlex.join(found.program)
     return report.page(
-        title, facts, found.figures, found.problems, found.notes, found.baseline, found.summary
+        title,
+        facts,
+        found.figures,
+        found.problems,
+        found.notes,
+        found.baseline,
+        [*found.warnings, *found.summary],
     )

@@ -6,6 +6,7 @@ ratio to the baseline lies on one side of 1. What ran under another malloc is co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -13,6 +14,7 @@ from statistics import median
 from hakmem.measuring.rotation import Metric, Rotation
 from hakmem.measuring.statistics import (
     Interval,
+    exact_median_interval,
     median_interval,
     net_speed_ratio,
     speed_ratio,
@@ -25,6 +27,10 @@ NO_DIFFERENCE = "no difference seen"
 TOO_FEW = "too few rounds to say"
 UNKNOWN = "not comparable"
 NOT_SERVED = "not served: another malloc's figure"
+NOISY = "too noisy to say"
+# Above this variation from run to run a difference must be seen in nearly every round, and be
+# larger than what the variation lets a median be off by.
+NOISY_FROM, NOISY_CONFIDENCE, NOISY_WIDTHS = 0.10, 0.99, 2.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Measure:
     # Of one allocator beside another, {x} how many times; `as_speed`: more of it is better.
     told: str = ""
     as_speed: bool = False
+    # Of a speed below the other's: its cost, {x} times the other's.
+    slower: str = ""
     # Why there may be no figure.
     absent: str = ""
 
@@ -70,7 +78,8 @@ class Cell:
 
 
 SPEED = "ran your program {x} times as fast as {b}"
-WALL = Measure("Wall time", "s", lambda o: o.wall_s, "faster", "slower", told=SPEED, as_speed=True)
+SLOWER = "took {x} times {b}'s time for your program"
+WALL = Measure("Wall time", "s", lambda o: o.wall_s, "faster", "slower", False, SPEED, True, SLOWER)
 CPU = Measure("CPU time", "s", lambda o: o.cpu_s, "less", "more", told="used {x} of {b}'s CPU time")
 PEAK_RSS = Measure(
     "Peak RSS",
@@ -122,6 +131,7 @@ def measures_for(metric: Metric) -> list[Measure]:
     always[0] = replace(WALL, told="took {x} of {b}'s time from start to end", as_speed=False)
     if metric.unit:
         own = Measure("Throughput", metric.unit, metric.read, "faster", "slower", high, SPEED, high)
+        own = replace(own, slower=SLOWER)
     else:
         told = "made the program's own figure {x} times that with {b}"
         own = Measure("Figure", "", metric.read, "better", "worse", high, told, high)
@@ -176,7 +186,22 @@ def _against(
     if name not in costs or baseline not in costs:
         return None, UNKNOWN
     ratio = speed_ratio(costs[baseline], costs[name], seed)
-    return ratio, verdict(measure, ratio)
+    said = verdict(measure, ratio)
+    decides = said in (measure.better, measure.worse)
+    return ratio, NOISY if decides and is_noise(costs[baseline], costs[name]) else said
+
+
+def is_noise(baseline: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether a difference between the two may be one of the machine's moments. Where figures vary
+    much, the bootstrap of a few rounds finds intervals that are too narrow."""
+    spread = max(variation(baseline), variation(other))
+    if spread <= NOISY_FROM:
+        return False
+    ratios = [b / a for a, b in zip(baseline, other)]
+    found = exact_median_interval(ratios, NOISY_CONFIDENCE)
+    if found.low is None or found.high is None or found.low <= 1 <= found.high:
+        return True
+    return abs(math.log(found.median)) < NOISY_WIDTHS * spread / math.sqrt(len(ratios))
 
 
 def verdict(measure: Measure, ratio: Interval) -> str:

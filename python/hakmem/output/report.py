@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from urllib.parse import quote
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
 from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, ranked, scale_of
+from hakmem.output.axis import Axis, axis_of
 from hakmem.plain_text import printable
 
 # Plots are drawn in these colours, and take the page's own for them: light or dark.
@@ -29,35 +31,59 @@ STYLE = """
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        margin: 2rem auto; max-width: 56rem; padding: 0 1rem; overflow-wrap: anywhere; }
+a { color: var(--main); }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 h2 small { font-weight: normal; color: var(--quiet); }
 code { background: var(--shade); padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
 ul.summary { list-style: none; padding: .6rem 1rem; margin: 1rem 0; background: var(--shade);
        border-left: 4px solid var(--main); border-radius: 3px; }
 ul.summary li { margin: .35rem 0; }
-.scroll { overflow-x: auto; }
+/* A table may be wider than the column of text, up to the window's width; then it scrolls, with a
+   shade at the side where there is more, and with its first column staying. */
+.scroll { overflow-x: auto; width: max-content; min-width: 100%; max-width: calc(100vw - 3rem);
+          position: relative; left: 50%; transform: translateX(-50%);
+          background: linear-gradient(to left, var(--paper) 1rem, transparent) right / 2rem 100%
+          no-repeat local, linear-gradient(to left, var(--quiet), transparent) right 1px top /
+          .5rem 100% no-repeat scroll; }
 table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; overflow-wrap: normal; }
 th:first-child, td:first-child, td.text { text-align: left; }
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; }
 td.name { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; max-width: 14rem; }
-tr.baseline td { background: var(--own); font-weight: 600; }
+.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0;
+         background: var(--paper); }
+.scroll tr.baseline td { background: var(--own); font-weight: 600; }
+@media (max-width: 44rem) { td.name { min-width: 4.5rem; max-width: 7rem; } }
 .good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--quiet); }
 th { vertical-align: bottom; }
 th small { font-weight: normal; color: var(--quiet); display: block; }
 figure { margin: 0; }
 figure svg { width: 100%; height: auto; display: block; }
-figure.large svg { min-width: 48rem; }
+figure svg.narrow { display: none; max-width: 32rem; }
+@media (max-width: 44rem) {
+  figure svg.narrow { display: block; } figure svg.wide { display: none; }
+}
 .note { color: var(--quiet); } .note.bad { color: var(--bad); }
 table.facts td:first-child { vertical-align: top; }
 """
+# Blocks of several sizes. Of its own colours: a tab has the browser's scheme, not the page's.
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<rect width="16" height="16" rx="3" fill="#1f5fbf"/><g fill="#fff"><rect x="3" y="3" '
+    'width="10" height="3"/><rect x="3" y="7" width="4" height="6"/>'
+    '<rect x="8" y="7" width="5" height="2.5"/></g></svg>'
+)
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
+# Laid out for a column of 56rem, and for a phone.
+WIDE_INCHES, NARROW_INCHES = 10.0, 4.6
+WIDE_ROW_INCHES, NARROW_ROW_INCHES, FRAME_INCHES = 0.38, 0.56, 1.5
 PLOT_KEY = (
     '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
-    "95 % interval. The best is on top.</p>"
+    "95 % interval. The best is on top. Axes need not begin at 0: the scale above a plot tells how "
+    "far apart the figures are.</p>"
 )
 
 
@@ -104,6 +130,7 @@ def document(heading: str, parts: Sequence[str], title: str = "", style: str = "
             '<html lang="en"><head><meta charset="utf-8">',
             GENERATOR,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}">',
             f"<title>{escape(title or heading)}</title><style>{STYLE}{style}</style></head><body>",
             f"<h1>{escape(heading)}</h1>",
             *(part for part in parts if part),
@@ -142,20 +169,23 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
     )
     head = "".join(f"<th>{title}</th>" for title in heads)
     body = "".join(row(measure, cell, scale) for cell in ranked(measure, cells))
-    svg, label = plot(measure, cells, scale, baseline), "of each allocator, one dot a run"
-    # An element of the page: its text can be selected, searched and read aloud.
-    shown = inlined(svg.decode(), measure.title, f"{measure.title} {label}")
+    shown = plots(
+        lambda narrow: plot(measure, cells, scale, baseline, narrow),
+        measure.title,
+        f"{measure.title} of each allocator, one dot a run",
+    )
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
-        f'<figure class="scroll">{shown}</figure>'
+        f"{shown}"
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
     )
 
 
-def inlined(svg: str, title: str, label: str) -> str:
+def inlined(svg: str, title: str, label: str, kind: str) -> str:
     """A picture without its head, to stand in a page among others of other titles."""
     label = escape(label, quote=True)
-    svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    head = f'<svg class="{kind}" role="img" aria-label="{label}"'
+    svg = svg[svg.index("<svg") :].replace("<svg", head, 1)
     svg = svg.replace("fill: #ffffff", "fill: none")
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var(--{variable})")
@@ -198,38 +228,112 @@ def facts_table(facts: Mapping[str, str]) -> str:
     return f'<div class="scroll"><table class="facts">{rows}</table></div>' if rows else ""
 
 
-def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:
-    """One line an allocator, best on top: every run a dot, the median and its interval a bar."""
-    from matplotlib.ticker import MaxNLocator
+def plots(draw: Callable[[bool], bytes], title: str, label: str) -> str:
+    """A picture that `draw(narrow)` makes, for the width of a desk and for that of a phone: one
+    that is made smaller to fit has text nobody can read. The page shows one of the two.
 
+    Elements of the page: their text can be selected, searched and read aloud."""
+    wide = inlined(draw(False).decode(), title, label, "wide")
+    narrow = inlined(draw(True).decode(), f"{title} narrow", label, "narrow")
+    return f"<figure>{wide}{narrow}</figure>"
+
+
+def plot(
+    measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str, narrow: bool = False
+) -> bytes:
+    """One line an allocator, best on top: every run a dot, the median and its interval a bar."""
     ordered = ranked(measure, cells)[::-1]
+    runs = [[value * scale.factor for value in cell.values] for cell in ordered]
+    intervals = [interval_of(cell, scale.factor) for cell in ordered]
+    axis = axis_of(runs, [value for interval in intervals for value in interval])
     jitter = random.Random(1)
-    size = (8.0, 1.2 + 0.38 * len(ordered))
-    with new_figure(size, f"hakmem {measure.title}", 12) as figure:
+    row = NARROW_ROW_INCHES if narrow else WIDE_ROW_INCHES
+    size = (NARROW_INCHES if narrow else WIDE_INCHES, FRAME_INCHES + row * len(ordered))
+    with new_figure(size, f"hakmem {measure.title} {narrow}", 12) as figure:
         axes = figure.add_subplot()
-        for line, cell in enumerate(ordered):
+        along(axes, axis, 4 if narrow else 7)
+        for line, (cell, values, (low, middle, high)) in enumerate(zip(ordered, runs, intervals)):
             colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
-            heights = [line + jitter.uniform(-0.16, 0.16) for _ in cell.values]
-            shown = [value * scale.factor for value in cell.values]
+            shown = [value for value in values if axis.holds(value)]
+            heights = [line + jitter.uniform(-0.16, 0.16) for _ in shown]
             axes.scatter(shown, heights, s=16, color=colour, alpha=0.7, linewidths=0, zorder=3)
-            middle = cell.middle
-            if middle.low is not None:
-                ends = [middle.low * scale.factor, middle.high * scale.factor]
-                axes.plot(ends, [line, line], color=colour, linewidth=6, alpha=0.3)
-            axes.plot(middle.median * scale.factor, line, marker="|", markersize=18,
-                      markeredgewidth=2.5, color=colour)  # fmt: skip
-        marks = ["" if cell.is_own else "\n(not served)" for cell in ordered]
-        labels = [shortened(cell.name) + mark for cell, mark in zip(ordered, marks)]
-        axes.set_yticks(range(len(ordered)), labels)
-        axes.set_ylim(-0.6, len(ordered) - 0.4)
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter("{x:,.4g}" if axes.get_xlim()[1] < 1000 else "{x:,.0f}")
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+            axes.plot([low, high], [line, line], color=colour, linewidth=6, alpha=0.3)
+            axes.plot(middle, line, marker="|", markersize=18, markeredgewidth=2.5, color=colour)
+            beyond(axes, axis, line, values, colour)
+        name_lines(axes, ordered, narrow)
         unit = f" ({scale.unit})" if scale.unit else ""
-        axes.set_xlabel(f"{measure.title}{unit} — {measure.direction}")
+        apart = "\n" if narrow else " — "
+        by_ratio = f"{apart}steps by ratio" if axis.by_ratio else ""
+        axes.set_xlabel(f"{measure.title}{unit}{apart}{measure.direction}{by_ratio}")
         grid(axes, "x", "top", "right", "left")
         axes.tick_params(axis="y", length=0)
+        best = next((i for cell, (_, i, _) in zip(ordered, intervals) if cell.to_best == 1), None)
+        scale_of_costs(axes, axis, best, measure.higher_is_better, narrow)
         return svg_of(figure)
+
+
+def interval_of(cell: Cell, factor: float) -> tuple[float, float, float]:
+    middle = cell.middle
+    low, high = (middle.median if end is None else end for end in (middle.low, middle.high))
+    return low * factor, middle.median * factor, high * factor
+
+
+def along(axes, axis: Axis, most: int) -> None:
+    """The axis of what was measured."""
+    axes.set_xscale("log" if axis.by_ratio else "linear")
+    axes.set_xlim(axis.low, axis.high)
+    marks = axis.marks(most)
+    digits = ",.0f" if axis.high >= 1000 else ",.4g"
+    axes.set_xticks(marks, [format(mark, digits) for mark in marks])
+    axes.minorticks_off()
+
+
+def scale_of_costs(
+    axes, axis: Axis, best: float | None, higher_is_better: bool, narrow: bool
+) -> None:
+    """Above: how far apart the figures are, wherever the axis below begins."""
+    if not best or best < 0 or axis.low <= 0:
+        return
+    ends = (best / axis.high, best / axis.low) if higher_is_better else (
+        axis.low / best, axis.high / best)  # fmt: skip
+    marks = Axis(*ends, by_ratio=axis.by_ratio).marks(4 if narrow else 6)
+    above = axes.secondary_xaxis("top")
+    places = [best / mark if higher_is_better else best * mark for mark in marks]
+    above.set_xticks(places, [f"{mark:.4g}" for mark in marks])
+    above.minorticks_off()
+    above.set_xlabel("cost ÷ best", color=OTHER_COLOUR, labelpad=8)
+    above.tick_params(colors=OTHER_COLOUR)
+    above.spines["top"].set_visible(False)
+
+
+def beyond(axes, axis: Axis, line: int, values: Sequence[float], colour: str) -> None:
+    """Of runs that the axis does not reach, how many there are and the furthest."""
+    for side, far in (
+        ("right", [value for value in values if value > axis.high]),
+        ("left", [value for value in values if value < axis.low]),
+    ):
+        if far:
+            furthest = max(far) if side == "right" else min(far)
+            more = f"{len(far)} runs, to " if len(far) > 1 else ""
+            text = f"{more}{furthest:,.4g}"
+            place, arrow = (1, f"{text} →") if side == "right" else (0, f"← {text}")
+            axes.text(place, line, arrow, transform=axes.get_yaxis_transform(), ha=side,
+                      va="center", color=colour, fontsize=11)  # fmt: skip
+
+
+def name_lines(axes, ordered: Sequence[Cell], narrow: bool) -> None:
+    """Beside the lines, or above them where the width is for the dots."""
+    marks = ["" if cell.is_own else "(not served)" for cell in ordered]
+    if narrow:
+        axes.set_yticks([])
+        axes.set_ylim(-0.5, len(ordered) - 0.2)
+        for line, (cell, mark) in enumerate(zip(ordered, marks)):
+            axes.text(0, line + 0.24, f"{shortened(cell.name)} {mark}".rstrip(), va="bottom",
+                      transform=axes.get_yaxis_transform())  # fmt: skip
+        return
+    labels = [f"{shortened(cell.name)}\n{mark}".rstrip() for cell, mark in zip(ordered, marks)]
+    axes.set_yticks(range(len(ordered)), labels)
+    axes.set_ylim(-0.6, len(ordered) - 0.4)
 
 
 @contextmanager

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 
-from hakmem.measuring.measures import Cell, Measure, verdict
+from hakmem.measuring.measures import CPU, NOISY, NOISY_FROM, WALL, Cell, Measure, verdict
 from hakmem.measuring.statistics import Interval
 
 Figures = Sequence[tuple[Measure, Sequence[Cell]]]
 # What most programs run on today, and then what this is about.
 USUAL = ("glibc", "hakmem")
+# Of the facts: the load of a minute, and how many CPUs there are; above that part of them others
+# run.
+LOAD_AND_CPUS = (("load", r"^[\d.]+"), ("CPU", r"(\d+) usable"))
+BUSY_PART = 0.5
+TIMES = ("Throughput", "Figure", WALL.title, CPU.title)
 
 
 def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = ()) -> list[str]:
@@ -22,8 +28,9 @@ def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = (
     found = []
     for measure, cells in figures:
         ratios = {c.name: c.to_baseline for c in cells if c.to_baseline is not None}
+        noisy = [c.name for c in cells if c.verdict == NOISY]
         if ratios:
-            found.append(sentence(measure, baseline, ratios))
+            found.append(sentence(measure, baseline, ratios, noisy=noisy))
     if not found and left:
         found.append(f"Only {baseline} has figures: there is nothing to compare it with.")
     elif not found and figures:
@@ -35,25 +42,57 @@ def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = (
 
 
 def sentence(
-    measure: Measure, baseline: str, ratios: Mapping[str, Interval], judged: bool = True
+    measure: Measure,
+    baseline: str,
+    ratios: Mapping[str, Interval],
+    judged: bool = True,
+    noisy: Collection[str] = (),
 ) -> str:
-    """`ratios` are costs of the others over the baseline's."""
+    """`ratios` are costs of the others over the baseline's; those of `noisy` decide nothing."""
     usual = next((name for name in USUAL if name in ratios), next(iter(ratios)))
     best = min(ratios, key=lambda name: ratios[name].median)
-    (x, more), (y, more_of_best) = (shown(measure, ratios[n], judged) for n in (usual, best))
-    first = f"{baseline} {measure.told.format(x=x, b=usual)}{more}"
+    (told, x, more), (told_best, y, more_of_best) = (
+        shown(measure, ratios[n], judged, n in noisy) for n in (usual, best)
+    )
+    first = f"{baseline} {told.format(x=x, b=usual)}{more}"
     if best == usual:
         return f"{first}."
-    return f"{first}; beside {best}, the best other, {y}{more_of_best}."
+    # The same words with another number, or others.
+    beside = y if told == told_best else f"it {told_best.format(x=y, b=best)}"
+    return f"{first}; beside {best}, the best other, {beside}{more_of_best}."
 
 
-def shown(measure: Measure, ratio: Interval, judged: bool) -> tuple[str, str]:
-    """How many times, and behind that the interval and the verdict."""
-    found = ratio if measure.as_speed else ratio.inverse
-    more = f": {said(measure, ratio)}" if judged else ""
+def shown(measure: Measure, ratio: Interval, judged: bool, is_noisy: bool) -> tuple[str, str, str]:
+    """In which words, how many times, and behind that the interval and the verdict. A speed below
+    the other's is told as the time that it took."""
+    found, told = ratio if measure.as_speed else ratio.inverse, measure.told
+    if measure.as_speed and measure.slower and round(found.median, 2) < 1:
+        found, told = found.inverse, measure.slower
+    more = f": {NOISY if is_noisy else said(measure, ratio)}" if judged else ""
     if None not in (found.low, found.high):
         more = f" [{number(found.low)}, {number(found.high)}]{more}"
-    return number(found.median), more
+    return told, number(found.median), more
+
+
+def of_noise(facts: Mapping[str, str], figures: Figures) -> list[str]:
+    """What must be said before any figure of a machine that was busy, or of runs that differ."""
+    found = []
+    load, cpus = (re.search(p, facts.get(n, "")) for n, p in LOAD_AND_CPUS)
+    if load and cpus and float(load[0]) > BUSY_PART * int(cpus[1]):
+        found.append(
+            f"Warning: the machine was busy (load {load[0]}, {cpus[1]} CPUs): other programs take "
+            "part in these figures. Measure again when it is quiet."
+        )
+    for measure, cells in figures:
+        noisy = [c for c in cells if c.is_own and c.variation > NOISY_FROM and len(c.values) > 1]
+        if noisy and measure.title in TIMES:
+            told = ", ".join(f"{c.name} {100 * c.variation:.0f} %" for c in noisy)
+            found.append(
+                f"Warning: {measure.title.lower()} varies from run to run (CV of {told}): small "
+                "differences mean nothing; a quiet machine, --cpu and more --rounds help."
+            )
+            break
+    return found
 
 
 def number(value: float) -> str:

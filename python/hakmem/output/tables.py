@@ -26,6 +26,7 @@ Column = tuple[str, Mapping[str, Any]]
 SHORT = {
     measures.NO_DIFFERENCE: "no difference",
     measures.TOO_FEW: "too few pairs",
+    measures.NOISY: "too noisy",
     measures.NOT_SERVED: "not served",
 }
 # Below this the tables of a comparison leave out what the report has anyway.

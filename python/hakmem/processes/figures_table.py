@@ -45,7 +45,7 @@ FIGURES = (
     ("heaps_total", "refused", "", "requests refused by limits of heaps that there are"),
     ("own", "metadata", "hakmem_own_bytes{kind=metadata}", "arenas, heaps, thread caches, magazines"),
     ("own", "tables", "hakmem_own_bytes{kind=tables}", "page map, span metadata, bitmaps"),
-    ("own", "other", "hakmem_own_bytes{kind=other}", "tables of huge and sampled blocks"),
+    ("own", "other", "hakmem_own_bytes{kind=other}", "tables of sampled blocks and of profiles"),
     ("own", "total", "", "= own.metadata + own.tables + own.other; the statistics page is not in it"),
     ("process", "used", "hakmem_used_bytes", "what HAKMEM_LIMIT counts: memory held of the system, in use or kept"),
     ("process", "used_peak", "hakmem_used_peak_bytes", "the most that process.used has been, since the start or the fork"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import struct
 import time
 from collections.abc import Iterator
@@ -34,6 +35,12 @@ SPAN = 1 << 16
 # The library's own bounds: its file is of 64 MiB, and its JSON of 512 KiB.
 JSON_MOST, MAP_MOST = 512 << 10, 64 << 20
 PATIENCE_S, PAUSE_S = 2.0, 0.0005
+# What the kernel keeps of a process's name.
+NAME_MOST = 15
+# Of a command line that is told.
+LINE_MOST = 300
+# Its library's file, or memory that it has named.
+OF_HAKMEM = re.compile(r"/libhakmem[^/\n]*\.so|\[anon:hakmem")
 MOUNT = re.compile(r"^mnt_id:\s*(\d+)$", re.MULTILINE)
 
 
@@ -123,6 +130,18 @@ def name_of(pid: int) -> str:
     return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
 
 
+def title_of(pid: int) -> str:
+    """The name whole, where the process was started by one that the kernel has cut short; empty of
+    a process that has ended."""
+    with suppress(OSError):
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        started_as = Path(os.fsdecode(words[0])).name
+        is_cut = len(name.encode()) == NAME_MOST and started_as.startswith(name)
+        return printable(started_as if is_cut else name).replace("/", "_")
+    return ""
+
+
 def page_file(
     pid: int, name: str = NAME, header: struct.Struct = HEADER, place: int = -2
 ) -> Path | None:
@@ -201,11 +220,26 @@ def why_absent(pid: int, setting: str, lacks: str) -> str:
     begun_with = b""
     with suppress(OSError):
         begun_with = Path(f"/proc/{seen_by(pid)}/environ").read_bytes()
+    maps = Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace")
+    has_hakmem = OF_HAKMEM.search(maps) is not None
     if os.fsencode(setting) not in begun_with.split(b"\0"):
-        return f"{lacks}: start it with {setting}"
-    if "libhakmem" in Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace"):
+        now = f"; without a restart, hakmem profile {pid} shows what allocates in it"
+        again = f"{setting} hakmem run -- {command_line_of(pid)}"
+        absent = "" if has_hakmem else " (there is no hakmem in it)"
+        return f"{lacks}{absent}: start it with {setting}: {again}{now if has_hakmem else ''}"
+    if has_hakmem:
         return f"{lacks} yet: it has {setting}, and has not allocated"
     return f"{lacks}: it has {setting}, and hakmem was not loaded into it"
+
+
+def command_line_of(pid: int) -> str:
+    """As a shell takes it, as far as that is a line."""
+    given = b""
+    with suppress(OSError):
+        given = Path(f"/proc/{seen_by(pid)}/cmdline").read_bytes()
+    words = given.split(b"\0")[:-1] if len(given) < LINE_MOST else ()
+    line = printable(shlex.join(os.fsdecode(word) for word in words))
+    return line if 0 < len(line) < LINE_MOST else "PROGRAM ARGUMENT…"
 
 
 def open_page(pid: int) -> int:

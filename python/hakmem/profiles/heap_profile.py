@@ -6,6 +6,7 @@ member that the commands read, of its type and not negative.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -26,6 +27,7 @@ from hakmem.processes.page_shape import (
     refuse,
 )
 from hakmem.processes.process_memory import MAPPING
+from hakmem.profiles import other_formats
 
 VERSION = 1
 # Of a file or an answer: the library's profile takes 1/128 of live memory at most, and stacks of
@@ -155,12 +157,16 @@ class HeapProfile:
     maps: tuple[Mapped, ...]
     text: bytes
     labels: Mapping[int, str] = field(default_factory=dict)
+    # What the format of the file that it was read from does not tell.
+    lacks: str = ""
+    # Of the process, where that is known: its file may be one that several names lead to.
+    title: str = ""
     # The user who wrote the file, who chose what it names; None for a process's answer.
     owner: int | None = None
 
     @property
     def name(self) -> str:
-        return Path(self.program).name or "program"
+        return self.title or Path(self.program).name or "program"
 
     @property
     def milliseconds(self) -> int:
@@ -192,9 +198,13 @@ def known_of_both(before: HeapProfile, after: HeapProfile) -> str:
 
 
 def read_file(path: Path) -> HeapProfile:
-    text = read_whole(path, BYTES_MOST)
+    """Of any format that the library writes: its contents tell which."""
+    data = read_whole(path, BYTES_MOST)
     try:
-        return replace(parse(text), owner=path.stat().st_uid)
+        status = path.stat()
+        other = other_formats.document_of(data, path, round(status.st_mtime * 1000))
+        found = parse(data if other is None else json.dumps(other).encode())
+        return replace(found, owner=status.st_uid)
     except ValueError as error:
         told = f"{path} is no heap profile of hakmem: {printable(str(error))}"
         raise UserError(told, WRONG_USE) from error
@@ -231,6 +241,7 @@ def of_document(document: dict, text: bytes) -> HeapProfile:
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
         labels=labels_of(document.get("labels", [])),
+        lacks=printable(lacks) if isinstance(lacks := document.get("lacks"), str) else "",
     )
 
 

@@ -14,14 +14,15 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hakmem.errors import UserError, warn
 from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
-from hakmem.processes.stats_page import name_of
+from hakmem.processes.stats_page import name_of, title_of
 from hakmem.profiles import profile_page
 from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, of_document
 from hakmem.running.threads import is_stopped, program_of, seen_by
@@ -37,19 +38,32 @@ LOAD_PART, NOTE_PART = 1, 4
 # The process goes on for 5 s after a beat. Answers, which cost it time, are asked for meanwhile
 # too: it may come to rest, and nobody answers then.
 BEAT_S, ANSWERS_PART, WAKE_EACH_S, PAUSE_S, REST_S = 0.5, 50, 0.05, 0.005, 1.0
+# Between two looks while it is sampled: an answer is kept in case that the process ends.
+LOOK_EACH_S = 0.25
+ABSENT = "there is no hakmem in it"
+STOPPED = "it is stopped (kill -CONT lets it go on)"
+Tick = Callable[[float], None]
+
+
+def untold(_seconds_left: float) -> None:
+    """For who shows no countdown."""
 
 
 class Source:
-    """A process that keeps a profile."""
+    """A process that keeps a profile. `cut_short` says why sampling did not last so long as asked;
+    `interrupted`: it was the user."""
+
+    cut_short = ""
+    interrupted = False
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
-    def first(self, _seconds: float, _wait: bool = True) -> HeapProfile:
+    def first(self, seconds: float, wait: bool = True, tick: Tick = untold) -> HeapProfile:
         return self.ask()
 
     def ask(self) -> HeapProfile:
-        return profile_page.ask(self.pid)
+        return replace(profile_page.ask(self.pid), title=title_of(self.pid))
 
 
 @contextmanager
@@ -74,6 +88,7 @@ class Switched(Source):
 
     def __init__(self, pid: int, rate: int | None, why: str) -> None:
         self.pid, self.stopped, self.lock = pid, threading.Event(), threading.Lock()
+        self.kept: tuple[int, Answer] | None = None
         with plain_errors(pid):
             self.name = name_of(pid)
             self.memory = os.open(f"/proc/{seen_by(pid)}/mem", os.O_RDWR | os.O_CLOEXEC)
@@ -81,7 +96,7 @@ class Switched(Source):
             with plain_errors(pid):
                 self.words = find_words(self.memory, mappings_of(pid))
             if self.words is None:
-                raise UserError(f"{why} (there is no hakmem in it, or an older one)")
+                raise UserError(why if ABSENT in why else f"{why} (or an older one is in it)")
             self.begin(rate)
         except BaseException:
             os.close(self.memory)
@@ -143,26 +158,53 @@ class Switched(Source):
                 asked_at = time.monotonic() if asks else asked_at
                 self.beat(asks)
 
-    def first(self, seconds: float, wait: bool = True) -> HeapProfile:
-        """After so many seconds of sampling; without `wait` as soon as it has begun."""
-        if not self.answered(self.begun, seconds):
+    def first(self, seconds: float, wait: bool = True, tick: Tick = untold) -> HeapProfile:
+        """After so many seconds of sampling; without `wait` as soon as it has begun. What there is
+        until then, where the user interrupts it or the process ends."""
+        if not self.answered(self.begun, seconds, tick):
             raise self.failed(
-                "it is stopped" if is_stopped(self.pid)
+                STOPPED if is_stopped(self.pid)
                 else f"it has not allocated within {seconds:g} s: there is nothing to show"
             )  # fmt: skip
-        if wait:
-            time.sleep(seconds)
-        return self.ask()
+        begun_at = time.monotonic()
+        try:
+            if wait:
+                self.wait(begun_at + seconds, tick)
+            return self.ask()
+        except KeyboardInterrupt:
+            self.interrupted, why = True, "interrupted"
+        except UserError as error:
+            if self.kept is None:
+                raise
+            why = error.message
+        self.cut_short = f"{why}, after {time.monotonic() - begun_at:.1f} of {seconds:g} s"
+        return self.ask() if self.interrupted else self.kept[1].profile()
 
-    def answered(self, begun: int, seconds: float) -> bool:
-        """Another answer than that one is there, and whole."""
-        end, asked_at = time.monotonic() + seconds, 0.0
+    def wait(self, end: float, tick: Tick) -> None:
+        while (left := end - time.monotonic()) > 0:
+            tick(left)
+            self.keep_answer()
+            time.sleep(min(left, LOOK_EACH_S))
+
+    def keep_answer(self) -> None:
+        """The newest one: of a process that has ended nothing can be read."""
+        sequence = self.read()[4]
+        if sequence % 2 == 0 and (self.kept is None or self.kept[0] != sequence):
+            with suppress(OSError):
+                if (found := self.whole_answer()) is not None:
+                    self.kept = sequence, found
+
+    def answered(self, begun: int, seconds: float, tick: Tick = untold) -> bool:
+        """Another answer than that one is there, and whole. Who is stopped gives none."""
+        end, asked_at, halted_at = time.monotonic() + seconds, 0.0, 0.0
         while True:
-            sequence = self.read()[4]
+            sequence, now = self.read()[4], time.monotonic()
             if sequence != begun and sequence % 2 == 0:
                 return True
-            if time.monotonic() > end:
+            halted_at = (halted_at or now) if is_stopped(self.pid) else 0.0
+            if now > end or (halted_at and now > halted_at + profile_page.HALTED_S):
                 return False
+            tick(end - now)
             if time.monotonic() > asked_at + WAKE_EACH_S and sequence == begun:
                 self.beat(True)
                 asked_at = time.monotonic()
@@ -173,27 +215,48 @@ class Switched(Source):
         self.answered(self.read()[4], REST_S)
         end = time.monotonic() + profile_page.PATIENCE_S
         while time.monotonic() < end:
-            *_, sequence, error, address, size, _, _ = self.read()
-            if sequence % 2 == 0:
-                data = b"" if error or size > BYTES_MOST else at(self.memory, address, size)
-                if self.read()[4] == sequence:
-                    return self.profile(data, error, size)
+            if (found := self.whole_answer()) is not None:
+                return found.profile()
+            if is_stopped(self.pid):
+                raise self.failed(f"{STOPPED} in the middle of an answer")
             time.sleep(PAUSE_S)
         raise self.failed("it has not answered")
 
-    def profile(self, data: bytes, error: int, size: int) -> HeapProfile:
+    def whole_answer(self) -> Answer | None:
+        """None for one that is being written."""
+        *_, sequence, error, address, size, _, _ = self.read()
+        if sequence % 2 != 0:
+            return None
+        data = b"" if error or size > BYTES_MOST else at(self.memory, address, size)
+        if self.read()[4] != sequence:
+            return None
         if error:
             raise self.failed(f"it could not write its profile: {os.strerror(error)}")
         if not data or len(data) < size:
             raise self.failed("its answer is cut short")
+        with plain_errors(self.pid):
+            program = program_of(self.pid) or self.name
+            return Answer(self, data, program, mapping_lines(self.pid), title_of(self.pid))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process has answered, and what the command adds."""
+
+    source: Switched
+    data: bytes
+    program: str
+    maps: list[str]
+    title: str
+
+    def profile(self) -> HeapProfile:
         try:
-            document = load(data)
-            with plain_errors(self.pid):
-                document["program"] = program_of(self.pid) or self.name
-                document["maps"] = mapping_lines(self.pid)
-            return of_document(document, json.dumps(document).encode())
+            document = load(self.data) | {"program": self.program, "maps": self.maps}
+            found = of_document(document, json.dumps(document).encode())
+            return replace(found, title=self.title)
         except ValueError as error:
-            raise self.failed(f"its answer cannot be read: {printable(str(error))}") from error
+            told = f"its answer cannot be read: {printable(str(error))}"
+            raise self.source.failed(told) from error
 
 
 def mapping_lines(pid: int) -> list[str]:

@@ -13,11 +13,13 @@ from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
     MAIN_COLOUR,
+    NARROW_INCHES,
+    WIDE_INCHES,
     document,
     facts_table,
     grid,
-    inlined,
     new_figure,
+    plots,
     summary_list,
     svg_of,
 )
@@ -38,16 +40,20 @@ from hakmem.profiles.profile_sites import (
     size,
     together,
 )
+from hakmem.profiles.symbols import INTERPRETER, PYTHON
 
 ROWS = 40
 MORE_STYLE = """
-#flame-graph { min-height: 4rem; overflow: hidden; }
+#flame-graph { min-height: 4rem; }
 .controls { display: flex; flex-wrap: wrap; gap: .6rem; align-items: center; }
 .controls input, .controls select, .controls button { font: inherit; color: inherit;
        background: var(--shade); border: 1px solid var(--quiet); border-radius: 3px;
        padding: .2rem .5rem;
        max-width: 100%; }
-#details { min-height: 1.5rem; overflow-wrap: anywhere; font-size: .9rem; }
+/* Of one height whatever it says: the graph below must not move from under a pointer. */
+#details { height: 3em; margin: .5rem 0; overflow: hidden auto; overflow-wrap: anywhere;
+       font-size: .9rem; }
+@media (max-width: 44rem) { #details { height: 6em; } }
 td.stack, th.stack { text-align: left; white-space: normal; min-width: 14rem;
        overflow-wrap: anywhere; }
 td.stack ol { margin: .3rem 0; padding-left: 1.6rem; font-size: .85rem; }
@@ -57,6 +63,7 @@ td, th { vertical-align: top; }
 .totals { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1rem 0; }
 .totals b { display: block; font-size: 1.4rem; }
 """
+FOLD = '<label><input id="fold" type="checkbox" checked> Fold what runs Python</label>'
 STACK_HEAD = '<th class="stack">stack</th>'
 SECTIONS = (
     ("live", "Live now", "Pinned: memory that cannot be given back because of these blocks, with "
@@ -67,7 +74,7 @@ SECTIONS = (
      ("pinned", "live", "objects", "mean age")),
     ("peak", "At the peak", "As it was when live memory was highest.",
      ("peak", "objects at the peak", "live")),
-    ("total", "Allocated since the start",
+    ("total", "Allocated since sampling started",
      "All blocks, freed or not: where the work of allocation is.",
      ("total", "objects in all", "half freed within", "live")),
 )  # fmt: skip
@@ -87,9 +94,9 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
         ("live bytes", True, MEASURES["live"]),
         ("pinned bytes", True, MEASURES["pinned"]),
         ("bytes at the peak", True, MEASURES["peak"]),
-        ("bytes allocated since the start", True, MEASURES["total"]),
+        ("bytes allocated since sampling started", True, MEASURES["total"]),
         ("live objects", False, lambda f: f.live.count),
-        ("objects allocated since the start", False, lambda f: f.total.count),
+        ("objects allocated since sampling started", False, lambda f: f.total.count),
     ]
     chosen = next(i for i, (_, _, of) in enumerate(measures) if of is MEASURES[order])
     stacks = [(s.frames, [of(s.figures) for _, _, of in measures]) for s in named.sites]
@@ -180,7 +187,7 @@ def totals(profile: HeapProfile) -> str:
         f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"
         f"<br>95 %: {between(low, high)}</div>"
         f"<div><b>{size(profile.peak_bytes)}</b>at the peak, "
-        f"{duration(profile.peak_ms)} after the start</div>"
+        f"{duration(profile.peak_ms)} after sampling started</div>"
         f"<div><b>{size(profile.total.bytes)}</b>allocated in {profile.total.count:,} objects"
         "</div></div>"
     )
@@ -197,16 +204,23 @@ def flame_graph(
     chosen: int = 0,
 ) -> str:
     """Inner frames are functions; of the place that allocates, the line too."""
-    table: dict[str, int] = {}
+    table: dict[tuple[str, str], int] = {}
     rows = []
     for frames, values in stacks:
         labels = [str(frames[0]), *(frame.function for frame in frames[1:])]
+        keys = [(label, frame.part) for label, frame in zip(labels, frames)]
         if any(value > 0 for value in values):
-            numbers = [table.setdefault(label, len(table)) for label in reversed(labels)]
+            numbers = [table.setdefault(key, len(table)) for key in reversed(keys)]
             rows.append([numbers, list(values)])
+    of_part = {
+        part: [number for (_, one), number in table.items() if one == part]
+        for part in (PYTHON, INTERPRETER)
+    }
     data = {
         "root": name,
-        "frames": list(table),
+        "frames": [label for label, _ in table],
+        "python": of_part[PYTHON],
+        "interpreter": of_part[INTERPRETER],
         "stacks": rows,
         "measures": [{"bytes": is_bytes} for _, is_bytes in measures],
     }
@@ -219,10 +233,12 @@ def flame_graph(
     return (
         "<h2>Flame graph</h2>"
         '<p class="note">Each box is a function, below it those it called; its width is its '
-        "memory. A click shows a box as wide as the page.</p>"
+        "memory. A click shows a box as wide as the page. Keys: the arrows, Enter, and Escape for "
+        "all of it.</p>"
         '<p class="controls"><label>Width: <select id="measure">'
         f"{options}</select></label>"
         '<label>Search: <input id="search" type="search" autocomplete="off"></label>'
+        f"{FOLD if of_part[INTERPRETER] else ''}"
         '<button id="reset" type="button">Reset</button></p>'
         '<p id="details" class="note"></p><div id="flame-graph"></div>'
         f'<script type="application/json" id="stacks">{text}</script>'
@@ -275,16 +291,16 @@ def timeline(profile: HeapProfile) -> str:
     label = f"Live bytes of {profile.name} over time, the peak marked"
     return (
         "<h2>Live bytes over time</h2>"
-        f'<figure class="scroll">{inlined(draw(profile).decode(), "timeline", label)}</figure>'
+        f"{plots(lambda narrow: draw(profile, narrow), 'timeline', label)}"
     )
 
 
-def draw(profile: HeapProfile) -> bytes:
+def draw(profile: HeapProfile, narrow: bool) -> bytes:
     from matplotlib.ticker import MaxNLocator
 
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
-    with new_figure((8.0, 3.0), font=12) as figure:
+    with new_figure((NARROW_INCHES if narrow else WIDE_INCHES, 3.2), font=12) as figure:
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]
@@ -296,8 +312,8 @@ def draw(profile: HeapProfile) -> bytes:
                       textcoords="offset points", color=BAD_COLOUR)  # fmt: skip
         axes.set_xlim(left=0, right=max(last / factor, 1e-3) * 1.08)
         axes.set_ylim(bottom=0, top=max([*sizes, peak[1], 1e-6]) * 1.25)
-        axes.set_xlabel(f"{unit} since the start")
+        axes.set_xlabel(f"{unit} since sampling started")
         axes.set_ylabel("live, MB")
-        axes.xaxis.set_major_locator(MaxNLocator(8))
+        axes.xaxis.set_major_locator(MaxNLocator(5 if narrow else 10))
         grid(axes, "y", "top", "right")
         return svg_of(figure)

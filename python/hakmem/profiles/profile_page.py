@@ -31,6 +31,7 @@ from hakmem.processes.stats_page import (
     why_absent,
 )
 from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, parse
+from hakmem.running.threads import is_stopped
 
 NAME = "memfd:hakmem-profile"
 MAGIC = b"hakmemP1"
@@ -39,6 +40,8 @@ HEADER = struct.Struct("<8sIIIIQ")
 SEQUENCE_OFFSET, ANSWER_OFFSET = 12, 4096
 # A wake is lost while the thread writes an answer: it is repeated.
 PATIENCE_S, WAKE_EACH_S, PAUSE_S, ENDING_S = 30.0, 0.05, 0.002, 0.2
+# A debugger may stop a process for a moment.
+HALTED_S = 0.3
 FUTEX_WAKE = 1
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
 OPTION = "HAKMEM_HEAP_PROFILE=1"
@@ -160,7 +163,7 @@ class Exchange:
                 del first
 
     def wait(self, word: int, end: float) -> bytes:
-        begun, woken_at = self.header()[0], 0.0
+        begun, woken_at, halted_at = self.header()[0], 0.0, 0.0
         while True:
             sequence, error, size = self.header()
             if sequence != begun and sequence % 2 == 0:
@@ -168,8 +171,11 @@ class Exchange:
                     return self.answer(sequence, error, size)
             if has_ended(self.until_end):
                 raise UserError(f"there is no process {self.pid} (any more)")
+            halted_at = (halted_at or time.monotonic()) if is_stopped(self.pid) else 0.0
+            if halted_at and time.monotonic() > halted_at + HALTED_S:
+                raise self.failed("it is stopped, and cannot answer (kill -CONT lets it go on)")
             if time.monotonic() > end:
-                raise self.failed("it has not answered: is it stopped?")
+                raise self.failed("it has not answered")
             if time.monotonic() > woken_at + WAKE_EACH_S and sequence == begun:
                 wake(word)
                 woken_at = time.monotonic()

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from hakmem.errors import UserError
+from hakmem.output import report
 from hakmem.plain_text import printable
 from hakmem.processes import metrics, stats_page
 from hakmem.processes.web import Answer, Refused, Request
@@ -31,20 +32,24 @@ from hakmem.profiles.symbols import Symboliser
 WAITING_MOST = 8
 SECONDS_MOST = 3600.0
 PPROF_TYPE, HTML_TYPE = "application/octet-stream", "text/html; charset=utf-8"
+ICON_TYPE = "image/svg+xml"
 KINDS = {
     "/debug/pprof/heap": profile_pprof.IN_USE,
     "/debug/pprof/allocs": profile_pprof.ALLOCATED,
 }
-INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
-<h1>{title}</h1><ul>
-<li><a href="/report">Report</a>: flame graph and tables of now</li>
-<li><a href="/debug/pprof/heap">/debug/pprof/heap</a>: what is live, for pprof;
-<a href="/debug/pprof/heap?seconds=10">?seconds=10</a>: how it changes in 10 seconds</li>
-<li><a href="/debug/pprof/allocs">/debug/pprof/allocs</a>: what was allocated;
-<a href="/debug/pprof/allocs?seconds=10">?seconds=10</a>: in 10 seconds</li>
-<li><a href="/metrics">/metrics</a>: figures for Prometheus</li></ul>
-<p>go tool pprof http://{host}/debug/pprof/heap</p></html>
+INDEX_STYLE = """
+ul.links { list-style: none; padding: 0; }
+ul.links li { margin: .6rem 0; }
+ul.links code { display: table; }
 """
+INDEX = (
+    ("/report", "Report", "flame graph and tables of now"),
+    ("/debug/pprof/heap", "Live memory", "for pprof"),
+    ("/debug/pprof/heap?seconds=10", "Live memory, 10 seconds", "how it changes"),
+    ("/debug/pprof/allocs", "Allocations", "all since the start, for pprof"),
+    ("/debug/pprof/allocs?seconds=10", "Allocations, 10 seconds", "what is allocated meanwhile"),
+    ("/metrics", "Metrics", "figures for Prometheus"),
+)
 
 
 class Source:
@@ -208,6 +213,9 @@ class Site:
             return Answer(*source.metrics(request.accept))
         if path == "/report":
             return Answer(source.report(), HTML_TYPE)
+        if path == "/favicon.ico":
+            # Browsers ask for it beside an answer that is no page.
+            return Answer(report.ICON.encode(), ICON_TYPE)
         if path in ("/", "/debug/pprof"):
             if source.has_ended:
                 raise source.ended()
@@ -217,5 +225,14 @@ class Site:
 
 
 def index(source: Source, host: str) -> bytes:
-    title = escape(f"Heap of {source.name} ({source.pid})")
-    return INDEX.format(title=title, host=escape(host)).encode()
+    rows = "".join(
+        f'<li><a href="{path}">{title}</a>: {text} <code>{path}</code></li>'
+        for path, title, text in INDEX
+    )
+    command = escape(f"pprof -http=: http://{host}/debug/pprof/heap")
+    page = report.document(
+        f"Heap of {source.name} ({source.pid})",
+        [f'<ul class="links">{rows}</ul>', f"<p><code>{command}</code></p>"],
+        style=INDEX_STYLE,
+    )
+    return page.encode()

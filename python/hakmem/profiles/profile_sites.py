@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hakmem.profiles.allocator_frames import is_entry, is_wrapper
 from hakmem.profiles.frames import INTERPRETER, PYTHON, Frame
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
 from hakmem.profiles.symbols import Place, Symboliser
@@ -26,6 +27,8 @@ LIBRARY_FILE = re.compile(
     r"(^/rustc/[0-9a-f]+|/lib/rustlib/src/rust|^/usr/src/rustc-[^/]+)/library/|^/rust/deps/|"
     r"/include/c\+\+/"
 )
+# What every program and thread begins with.
+BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 Frames = tuple[Frame, ...]
 MEASURES: dict[str, Callable[[Figures], int]] = {
     "live": lambda f: f.live.bytes,
@@ -78,7 +81,10 @@ class Change:
         return NORMAL_95 * math.sqrt(self.before.bytes_variance + self.after.bytes_variance)
 
 
-def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
+def named(
+    profile: HeapProfile, symboliser: Symboliser, skip: re.Pattern[str] | None = None
+) -> Named:
+    """Without the functions that are to be skipped, unless a stack has no others."""
     merged: dict[Frames, Figures] = {}
     places = []
     symboliser.prepare({pc for stack in profile.stacks for pc in stack.pcs})
@@ -86,6 +92,8 @@ def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
         found = symboliser.stack(stack.pcs) if stack.pcs else (UNKNOWN_PLACE,)
         places.append(found)
         frames = tuple(frame for place in found for frame in place.frames)
+        if skip is not None:
+            frames = tuple(f for f in frames if not skip.search(bare(f.function))) or frames
         there = merged.get(frames)
         merged[frames] = stack.figures if there is None else there + stack.figures
     return Named(
@@ -133,6 +141,8 @@ UNKNOWN_PLACE = Place(0, (Frame("[no stack]"),))
 
 def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
     samples = profile.samples
+    if profile.lacks:
+        yield profile.lacks
     if samples["dropped"]:
         yield (
             f"{samples['dropped']:,} samples of {samples['taken']:,} were dropped for lack of "
@@ -143,14 +153,29 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
 
 
 def own_frame(frames: Frames) -> Frame:
-    """The innermost function that is not of a language's own library."""
+    """The innermost function that is neither of a language's own library nor of an allocator."""
     return next(iter(own_frames(frames)), frames[0])
 
 
 def own_frames(frames: Frames) -> list[Frame]:
-    """Where Python's functions are known, what runs them is of a library too."""
+    """Where Python's functions are known, what runs them is of a library too. A wrapper of malloc
+    that nothing but the program's start calls is what there is."""
     told = any(frame.part == PYTHON for frame in frames)
-    return [f for f in frames if not is_library(f) and not (told and f.part == INTERPRETER)]
+    first = next((i for i, f in enumerate(frames) if is_entry(bare(f.function), f.file)), -1)
+    own = [
+        f
+        for f in frames[first + 1 :]
+        if not is_library(f)
+        and not (told and f.part == INTERPRETER)
+        and not is_entry(bare(f.function), f.file)
+    ]
+    while len(own) > 1 and is_wrapper(bare(own[0].function)) and not is_start(own[1]):
+        del own[0]
+    return own
+
+
+def is_start(frame: Frame) -> bool:
+    return frame.function.startswith(BEGINNINGS)
 
 
 def is_library(frame: Frame) -> bool:

@@ -21,6 +21,7 @@ from hakmem.profiles.profile_sites import (
     cells,
     duration,
     interval_of_live,
+    is_start,
     largest,
     mean_distance,
     own_frame,
@@ -37,16 +38,18 @@ NOTHING_SAMPLED = (
     "Nothing was sampled: the program allocates nothing, or less than what lies between two "
     "samples; --rate 4K (HAKMEM_HEAP_PROFILE_RATE=4K) takes more of them."
 )
-# What every program and thread begins with.
-BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
 
 def summary(named: Named) -> list[str]:
     """What is held, what was held at most, and who holds and who asks for most of it."""
     profile, told = named.profile, []
+    peak = (
+        f"; at its peak, {duration(profile.peak_ms)} after sampling started, "
+        f"{size(profile.peak_bytes)}"
+    )
     told.append(
-        f"{profile.name} holds {size(profile.live.bytes)} in {profile.live.count:,} live blocks; "
-        f"at its peak, {duration(profile.peak_ms)} after the start, {size(profile.peak_bytes)}."
+        f"{profile.name} holds {size(profile.live.bytes)} in {profile.live.count:,} live blocks"
+        f"{'' if profile.lacks else peak}."
     )
     for what, order, whole in (
         ("live memory", "live", profile.live.bytes),
@@ -63,7 +66,7 @@ def summary(named: Named) -> list[str]:
 
 
 def show(console: Console, named: Named, order: str, rows: int, by: str = "stack") -> None:
-    console.print(headline(named.profile))
+    console.print(headline(named.profile), soft_wrap=True)
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
     if rows and by != "stack":
@@ -88,11 +91,12 @@ def headline(profile: HeapProfile) -> str:
             f"{size(round(distance))}, not {pace}: they are limited to a number a second "
             "(HAKMEM_HEAP_PROFILE_MOST)"
         )
+    peak = f"{size(profile.peak_bytes)} at the peak, " if profile.peak_bytes else ""
+    samples = f"; {profile.samples['taken']:,} samples, one in {pace}" if profile.rate else ""
     return (
-        f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
-        f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
-        f"{profile.seconds:,.1f} s since {profile.since}; {profile.samples['taken']:,} samples, "
-        f"one in {pace}"
+        f"{profile.name} ({profile.pid or 'a process'}): {size(profile.live.bytes)} live, {peak}"
+        f"{size(profile.total.bytes)} allocated in {profile.seconds:,.1f} s since sampling started "
+        f"({profile.since}){samples}"
     )
 
 
@@ -148,7 +152,7 @@ def sums_table(profile: HeapProfile, order: str, rows: int, by: str) -> Table:
 def show_leaks(console: Console, named: Named, rows: int) -> None:
     """What is live, with what sampling can say of it."""
     profile = named.profile
-    console.print(headline(profile))
+    console.print(headline(profile), soft_wrap=True)
     heads = ("live", "95 % interval", "objects", "mean age")
     table = site_table(named, "Not freed, by stack", "live", heads, rows)
     table.add_section()
@@ -206,7 +210,7 @@ def stack_text(frames: Frames) -> Text:
 def chain(frames: Frames) -> str:
     """Who allocates, with its line, and the functions that called it."""
     own = own_frame(frames)
-    callers = [f for f in own_frames(frames)[1:] if not f.function.startswith(BEGINNINGS)]
+    callers = [f for f in own_frames(frames)[1:] if not is_start(f)]
     told = [f"{bare(own.function)} {own.where}".strip()]
     told += [bare(frame.function) for frame in callers[:CALLERS]]
     return " ← ".join(told) + (" ← …" if len(callers) > CALLERS else "")

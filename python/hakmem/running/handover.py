@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running import programs
+from hakmem.running.threads import begin_waiting
 
 # A terminal sends these to the program too: then our part is to wait.
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
@@ -72,6 +73,7 @@ class Handover:
         process was there, or it found one that has not set up anything yet."""
         self.unmask()
         self.pid = pid
+        begin_waiting()
         for number in self.kept:
             self.send(number)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import re
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,23 +43,40 @@ VALGRIND_TOOLS = ("memcheck", "massif", "dhat", "helgrind", "drd")
 # Interpreter of a script of an interpreter of a script: the kernel follows a few, no more.
 SCRIPT_DEPTH = 4
 SCRIPT_LINE_BYTES = 256
+# The loader lists the libraries of the largest programs within a second.
+LIST_LIMIT_S = 10
 # In a program that holds hakmem itself, with symbols or without: a message of src/api/init.c.
 MARK_OF_HAKMEM = b"hakmem: version %s\n"
+# And the note of src/api/outside.c, which is found without reading all of a library.
+NOTE_OF_HAKMEM = "hakmem"
+# What the loader says of a library that it would load.
+LOADED = re.compile(r"^\s+\S+ => (/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+# A preloaded library of this name is taken for one that the program needs.
+OWN_SONAME = "libhakmem.so.0"
 
 
 @dataclass(frozen=True)
 class Examined:
     """What is known of a program: `obstacle` says why preloading cannot work, if it cannot.
 
-    `holds_hakmem`: hakmem is part of the program, which needs none preloaded and takes no other.
+    `hakmem`: the file with a hakmem that the program has anyway: itself, or a library. A second one
+    that is preloaded would write the same files and answer the same requests: none is.
     `keeps_malloc`: a tool that checks the program must have malloc, so that none is preloaded.
     """
 
     path: Path | None
     obstacle: str = ""
     remark: str = ""
-    holds_hakmem: bool = False
+    hakmem: Path | None = None
     keeps_malloc: bool = False
+
+    @property
+    def holds_hakmem(self) -> bool:
+        return self.hakmem is not None
+
+    @property
+    def takes_preload(self) -> bool:
+        return not (self.keeps_malloc or self.holds_hakmem)
 
     @property
     def notes(self) -> list[str]:
@@ -224,7 +244,7 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
     interpreter = next((s.get_interp_name() for s in elf.iter_segments("PT_INTERP")), None)
     if (interpreter is None or defines_malloc(elf)) and holds_hakmem(path):
         return Examined(
-            path, f"{path} holds hakmem itself, which comes before any other", holds_hakmem=True
+            path, f"{path} holds hakmem itself, which comes before any other", hakmem=path
         )
     if interpreter is None:
         return Examined(path, f"{path} is statically linked: nothing can be preloaded into it")
@@ -237,7 +257,12 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
         return Examined(path, why, keeps_malloc=True)
     if defines_malloc(elf):
         return Examined(path, f"{path} brings its own malloc, which comes before preloaded ones")
+    if holds_hakmem(path):
+        return Examined(path, remark=f"{path} {UNDER_OWN_NAMES}", hakmem=path)
     needed = needed_libraries(elf)
+    if holder := library_with_hakmem(path, interpreter, needed):
+        remark = f"{path} is linked with {holder}, which holds hakmem: no other one is preloaded"
+        return Examined(path, remark=remark, hakmem=holder)
     if ours := next((lib for lib in needed if Path(lib).name.startswith("libhakmem")), None):
         remark = f"{path} is linked with {ours}: it is under hakmem without being preloaded too"
         return Examined(path, remark=remark)
@@ -246,6 +271,38 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
         remark = f"{path} is linked with {bundled}; a preloaded library comes before it"
         return Examined(path, remark=remark)
     return Examined(path)
+
+
+UNDER_OWN_NAMES = (
+    "holds hakmem under names of its own: what it asks of that is served by it under any allocator"
+)
+
+
+def library_with_hakmem(path: Path, interpreter: str, needed: Sequence[str]) -> Path | None:
+    """Of the libraries that are loaded with a program, the one whose hakmem is its malloc; not one
+    of our own's name, in whose place the preloaded one is taken."""
+    if not needed:
+        return None
+    environment = {n: v for n, v in os.environ.items() if n != "LD_PRELOAD"}
+    try:
+        # The loader only lists: no code of the program or of a library runs.
+        listed = subprocess.run(
+            [interpreter, "--list", str(path.absolute())], env=environment, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_LIMIT_S,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = (Path(each) for each in LOADED.findall(os.fsdecode(listed.stdout)))
+    return next((lib for lib in found if lib.name != OWN_SONAME and is_hakmem(lib)), None)
+
+
+def is_hakmem(library: Path, as_malloc: bool = True) -> bool:
+    """Whether a file holds hakmem, by its note, and has its malloc."""
+    with suppress(OSError), elf_file(library) as elf:
+        notes = (n for part in elf.iter_segments("PT_NOTE") for n in part.iter_notes())
+        has_malloc = not as_malloc or defines_malloc(elf)
+        return has_malloc and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
+    return False
 
 
 def is_allocator(library: str) -> bool:

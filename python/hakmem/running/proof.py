@@ -17,10 +17,12 @@ from pathlib import Path
 from hakmem import files
 from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
+from hakmem.running import programs
 from hakmem.running.launching import Outcome, Start, run_once
 from hakmem.running.witness import BY_ITSELF, Runner
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
+COUNTER_MARK = b"[SS_OS_STATS]"
 # What the run that proves it sets by itself.
 PROOF_SETTINGS = {"HAKMEM_SS_OS_STATS": "1", "HAKMEM_VERBOSE": "1"}
 SETTING = re.compile(r"\bHAKMEM_[A-Z0-9_]+=\S*")
@@ -155,21 +157,23 @@ def effective_settings(text: str) -> tuple[str, ...]:
     )
 
 
-def malloc_providers(start: Start, runner: Runner) -> list[str]:
-    """The files that served malloc in a run of a program, most bindings first.
+def malloc_providers(start: Start, runner: Runner) -> tuple[list[str], int]:
+    """The files that served malloc in a run of a program, most bindings first; and what hakmem
+    handed out in it, which a program may hold under other names than malloc.
 
-    Empty for a statically linked program, and for one the loader tells nothing about.
+    No files for a statically linked program, and for one the loader tells nothing about.
     """
     with files.scratch_folder() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
-        runner.run(replace(start, settings={**start.settings, **log}))
+        asked = {**start.settings, **PROOF_SETTINGS, **log}
+        spans, _ = parse_stats(runner.run(replace(start, settings=asked)).stderr)
         counts: dict[str, int] = {}
         for path in Path(folder).iterdir():
             with path.open(errors="replace") as lines:
                 for line in lines:
                     if found := BINDING.search(line):
                         counts[found[1]] = counts.get(found[1], 0) + 1
-    return sorted(counts, key=lambda name: -counts[name])
+    return sorted(counts, key=lambda name: -counts[name]), spans
 
 
 def load_checked(allocator: Allocator) -> Allocator:
@@ -194,13 +198,18 @@ def peer_served(
     """One cell that says whether this allocator, and no other, served a run of `command`."""
     asked = {**(settings or {}), **allocator.settings}
     start = Start(command, allocator.library, None, asked, 0.0, limit_s)
-    providers = malloc_providers(start, runner)
+    providers, spans = malloc_providers(start, runner)
+    # The library itself may be a hakmem, which has handed out what was counted.
+    library = allocator.library
+    of_library = library is not None and COUNTER_MARK in library.read_bytes()
+    if programs.examine(command).holds_hakmem or (spans and not of_library):
+        return f"{NOT_SERVED} (hakmem, which the program holds)"
     if not providers:
         return "unknown (static?)"
     if allocator.library is not None:
         own = str(allocator.library)
-        return "yes" if own in providers else f"NOT SERVED ({Path(providers[0]).name})"
+        return "yes" if own in providers else f"{NOT_SERVED} ({Path(providers[0]).name})"
     # An executable can stand in the log for libc's malloc, when it takes the function's address.
     names = [Path(provider).name for provider in providers]
     from_libc = any(name.startswith("libc.so") for name in names)
-    return "yes" if from_libc else f"NOT SERVED ({names[0]})"
+    return "yes" if from_libc else f"{NOT_SERVED} ({names[0]})"

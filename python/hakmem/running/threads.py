@@ -3,6 +3,7 @@ a process's number is that of its first thread. And which processes it has start
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,26 @@ def seen_by(pid: int) -> int:
 
 def is_stopped(pid: int) -> bool:
     return state_of(seen_by(pid)) in "Tt"
+
+
+# The name of a process of this command that has started a program and waits for its end.
+WAITING = "hakmem-waits"
+PR_SET_NAME = 15
+
+
+def begin_waiting() -> None:
+    """From here on whoever is given this process's number can find the program's."""
+    ctypes.CDLL(None).prctl(PR_SET_NAME, WAITING.encode(), 0, 0, 0)
+
+
+def waited_for(pid: int) -> int:
+    """The program that this process of ours has started and waits for; 0 of any other process."""
+    try:
+        if Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n") != WAITING:
+            return 0
+    except OSError:
+        return 0
+    return min(children_of(pid), default=0)
 
 
 def program_of(pid: int) -> str:

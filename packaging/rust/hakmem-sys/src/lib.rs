@@ -404,7 +404,7 @@ c_struct! {
         own_metadata: u64,
         /// page map, span metadata, bitmaps.
         own_tables: u64,
-        /// tables of huge and sampled blocks.
+        /// tables of sampled blocks and of profiles.
         own_other: u64,
         /// arenas.
         arenas: u64,

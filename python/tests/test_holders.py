@@ -1,0 +1,173 @@
+"""Programs that have a hakmem of their own, linked in or in a library: one to a process, and
+figures under another allocator's name are that hakmem's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from small_build import compile_c
+from test_top import COMMAND as TOP
+
+from hakmem.commands.run import preloading
+from hakmem.running import programs
+
+pytestmark = pytest.mark.turns
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+COMMAND = TOP[:-1]
+NEEDED = ("libhakmem.so", "libhakmem-hardened.so", "libhakmem.a", "libhakmem_core.a")
+pytestmark = [
+    pytestmark,
+    pytest.mark.skipif(
+        not all((BUILD / name).is_file() for name in NEEDED), reason="the library is not built"
+    ),
+]
+KEEPS = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef OWN_NAMES
+#include <hakmem/hakmem.h>
+#define malloc hakmem_malloc
+#endif
+static void *volatile kept[400];
+__attribute__((noinline)) void *keeps_it(void) {
+    void *p = malloc(100000);
+    memset(p, 1, 100000);
+    __asm__ volatile("" ::: "memory");
+    return p;
+}
+int main(int argc, char **argv) {
+    for (int i = 0; i < 400; i++) kept[i] = keeps_it();
+    if (argc > 1) usleep(1000 * atoi(argv[1]));
+    return 0;
+}
+"""
+HELD_BYTES = 40_000_000
+HOLDERS = ("linked", "own_names", "static", "by_library")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("holders")
+    source = folder / "keeps.c"
+    source.write_text(KEEPS)
+    flags = ("-g", "-fno-builtin", f"-I{ROOT / 'include'}")
+    archive = ("-Wl,--undefined=malloc", str(BUILD / "libhakmem.a"), "-pthread")
+    compile_c(folder / "plain", [source], *flags)
+    compile_c(folder / "linked", [source], *flags, *archive)
+    compile_c(folder / "static", [source], *flags, "-static", *archive)
+    core = str(BUILD / "libhakmem_core.a")
+    compile_c(folder / "own_names", [source], *flags, "-DOWN_NAMES", core, "-pthread")
+    hardened = str(BUILD / "libhakmem-hardened.so")
+    compile_c(folder / "by_library", [source], *flags, "-Wl,--no-as-needed", hardened,
+              f"-Wl,-rpath,{BUILD}")  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def hakmem(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_LIB", str(BUILD / "libhakmem.so"))
+    monkeypatch.chdir(tmp_path)
+
+    def start(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False,
+            env={**os.environ, **environment}, timeout=120)  # fmt: skip
+
+    return start
+
+
+@pytest.mark.parametrize("name", ("plain", *HOLDERS))
+def test_profile_of_a_program_shows_what_its_own_hakmem_holds(hakmem, made, tmp_path, name):
+    found = hakmem("profile", "--format", "json", "--output", tmp_path / "p", "--", made / name)
+    assert found.returncode == 0, found.stderr
+    live = json.loads((tmp_path / "p.json").read_text())["live"]["bytes"]
+    assert HELD_BYTES / 2 < live < HELD_BYTES * 2, found.stderr
+    assert name == "static" or "is of keeps_it" in found.stderr
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_no_second_hakmem_is_preloaded(hakmem, made, name):
+    examined = programs.examine([str(made / name)])
+    assert examined.holds_hakmem
+    assert preloading(examined, BUILD / "libhakmem.so") == {}
+    served = hakmem("run", "--proof", "--strict", "--", made / name)
+    assert served.returncode == 0, served.stderr
+    assert "served" in served.stderr
+    # What a shell preloads is none of this program's either.
+    held = hakmem("profile", "--format", "folded", "--", made / name,
+                  LD_PRELOAD=str(BUILD / "libhakmem.so"))  # fmt: skip
+    assert "Nothing was sampled" not in held.stderr
+
+
+def test_a_library_that_is_loaded_with_a_hakmem_of_its_own_is_told_of(hakmem, made, tmp_path):
+    source = tmp_path / "plugin.c"
+    source.write_text(
+        "void *hakmem_malloc(unsigned long); void *f(void) { return hakmem_malloc(9); }"
+    )
+    plugin = compile_c(tmp_path / "plugin.so", [source], "-shared", "-fPIC",
+                       str(BUILD / "libhakmem_core.a"), "-pthread")  # fmt: skip
+    script = f"import ctypes; ctypes.CDLL({str(plugin)!r}).f()"
+    found = hakmem("profile", "--format", "folded", "--", "/usr/bin/python3", "-c", script)
+    told = f"the process has several hakmems ({BUILD / 'libhakmem.so.0.1.0'}, {plugin})"
+    assert told in found.stderr or f"({plugin}, " in found.stderr, found.stderr
+    alone = hakmem("profile", "--format", "folded", "--", made / "plain")
+    assert "several hakmems" not in alone.stderr
+
+
+def test_another_hakmem_of_the_shell_gives_way(hakmem, made, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", f"{BUILD / 'libhakmem-hardened.so'}")
+    library = BUILD / "libhakmem.so"
+    plain = programs.examine([str(made / "plain")])
+    assert preloading(plain, library) == {"LD_PRELOAD": str(library)}
+    held = hakmem("profile", "--format", "folded", "--", made / "plain")
+    assert "is of keeps_it" in held.stderr, held.stderr
+
+
+def test_explain_accounts_for_the_programs_own_hakmem(hakmem, made, tmp_path):
+    out = tmp_path / "out.json"
+    for name in ("linked", "own_names"):
+        found = hakmem("explain", "--after", "0.3", "--json", out, "--", made / name, "1500")
+        assert found.returncode == 0, found.stderr
+        groups = json.loads(out.read_text())["explanations"][-1]["groups"]
+        assert groups["live"] > HELD_BYTES / 2, groups
+
+
+def test_hardened_profile_is_refused_where_the_program_has_another_build(hakmem, made):
+    for command in (("run",), ("explain",)):
+        found = hakmem(*command, "--profile", "hardened", "--", made / "own_names")
+        assert (found.returncode, found.stdout) == (2, "")
+        assert "holds hakmem" in found.stderr
+    assert hakmem("run", "--profile", "hardened", "--", made / "by_library").returncode == 0
+
+
+def test_rows_that_the_programs_own_hakmem_serves_say_so(hakmem, made, tmp_path, build):
+    out = tmp_path / "compared.json"
+    floor = build / "bench" / "libfloor.so"
+    found = hakmem("compare", "--with", "hakmem,glibc", "--lib", f"other={floor}", "--rounds", "2",
+                   "--json", out, "--", made / "own_names", HAKLAB_BUILD=str(build))  # fmt: skip
+    document = json.loads(out.read_text())
+    assert document["served"]["hakmem"].startswith("yes")
+    for name in ("glibc", "other"):
+        assert document["served"][name] == "NOT SERVED (hakmem, which the program holds)"
+    assert "glibc and other did not serve the program" in document["summary"][0]
+    assert "nothing to compare" in document["summary"][1]
+    assert found.returncode == 1
+    ab = hakmem(
+        "ab", "--a-lib", "glibc", "--b-lib", floor, "--pairs", "2", "--", made / "own_names"
+    )
+    assert "NOT SERVED (hakmem, which the program holds)" in ab.stderr
+
+
+def test_record_says_that_it_sees_malloc_alone(hakmem, made, build):
+    recorder = build / "bench" / "librecord.so"
+    if not recorder.exists():
+        recorder.write_bytes((build / "bench" / "libfloor.so").read_bytes())
+    found = hakmem("record", "--", made / "own_names")
+    assert "holds hakmem under names of its own" in found.stderr
