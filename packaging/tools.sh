@@ -19,8 +19,8 @@ if [ ! -e "$stamp" ] || [ "$requirements" -nt "$stamp" ]; then
     make_environment() {
         "$python" -m venv --clear "$environment" &&
             # What has no wheel is built by the setuptools of the list; pip would fetch another one, of any version, by itself.
-            awk '/^[a-z]/ { takes = /^(setuptools|wheel)==/ } takes' "$requirements" >"$environment/build.lock" &&
-            { [ ! -s "$environment/build.lock" ] || install -r "$environment/build.lock"; } && install --no-build-isolation -r "$requirements"
+            awk '/^[a-z]/ { takes = /^(setuptools|wheel|packaging)==/ } takes' "$requirements" >"$environment/build.lock" &&
+            { [ ! -s "$environment/build.lock" ] || install --no-deps -r "$environment/build.lock"; } && install --no-build-isolation -r "$requirements"
     }
     export -f make_environment install
     export python environment requirements

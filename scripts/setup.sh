@@ -101,7 +101,7 @@ make_environments() {
             "$python" -m venv --clear .venv || return
             # A release is built with files that have the hashes of a list (packaging/lock.sh).
             if [ "${HAKMEM_LOCKED-}" = 1 ]; then
-                .venv/bin/python -m pip --disable-pip-version-check install --require-hashes -r scripts/setup-requirements.lock &&
+                .venv/bin/python -m pip --disable-pip-version-check install --require-hashes --only-binary :all: -r scripts/setup-requirements.lock &&
                     .venv/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e python -e lab
                 return
             fi

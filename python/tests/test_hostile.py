@@ -532,6 +532,20 @@ def test_members_that_nobody_reads_are_not_kept():
     assert "more" not in found["total"]
 
 
+@pytest.mark.parametrize("where", ["program", "maps", "heap", "label"])
+def test_texts_have_a_bound(where):
+    long = "x" * 40_000
+    text = document([stack([BASE], 1, 1, heap=long if where == "heap" else None)])
+    if where == "program":
+        text["program"] = long
+    elif where == "maps":
+        text["maps"] = [long]
+    elif where == "label":
+        text["labels"] = [[1, long]]
+    with pytest.raises(ValueError, match="longer than 32768 characters"):
+        parse(json.dumps(text).encode())
+
+
 def test_pages_of_all_processes_together_have_a_bound(monkeypatch):
     from fake_process import fake_process
 

@@ -13,6 +13,8 @@ from hakmem.processes.figures_table import FIGURES as TABLE
 
 LARGEST = (1 << 64) - 1
 DEEPEST = 16
+# A line of maps has a path of 4,096 bytes, each of which may be written as four.
+TEXT_MOST = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -170,3 +172,5 @@ def check(value: object, shape: Shape, name: str) -> None:
             check(each, shape.kind, f"one of {name}")
     elif type(value) is not shape.kind:
         raise ValueError(f"{name} is of the wrong type")
+    elif shape.kind is str and len(value) > TEXT_MOST:
+        raise ValueError(f"{name} is longer than {TEXT_MOST} characters")

@@ -15,7 +15,17 @@ from pathlib import Path
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.inputs import read_whole
 from hakmem.plain_text import parse_json, printable
-from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
+from hakmem.processes.page_shape import (
+    COUNT,
+    NEWER,
+    TEXT,
+    TEXT_MOST,
+    Shape,
+    check,
+    counts,
+    many,
+    refuse,
+)
 from hakmem.processes.process_memory import MAPPING
 from hakmem.profiles import other_formats
 
@@ -260,6 +270,8 @@ def labels_of(given: object) -> dict[int, str]:
     for one in given:
         if not isinstance(one, list) or [type(each) for each in one] != [int, str]:
             raise ValueError("one of labels is no number with a name")
+        if len(one[1]) > TEXT_MOST:
+            raise ValueError(f"one of labels is longer than {TEXT_MOST} characters")
     return {number: printable(name) for number, name in given}
 
 

@@ -183,9 +183,11 @@ def valgrind_tool(command: Sequence[str]) -> str:
 def sanitizer_of(elf: ELFFile) -> str:
     """The sanitizer that a program is built with, if it has a malloc of its own."""
     section = elf.get_section_by_name(".dynstr")
-    names = section.data().split(b"\0") if section is not None else []
-    known = next((said for mark, said in SANITIZERS.items() if mark in names), "")
-    return known or ("a sanitizer" if SOME_SANITIZER in names and defines_malloc(elf) else "")
+    # A list of them would take many times what the section has.
+    names = b"\0%b\0" % section.data() if section is not None else b""
+    known = next((said for mark, said in SANITIZERS.items() if b"\0%b\0" % mark in names), "")
+    has_some = b"\0%b\0" % SOME_SANITIZER in names
+    return known or ("a sanitizer" if has_some and defines_malloc(elf) else "")
 
 
 def privileges(path: Path) -> str:
