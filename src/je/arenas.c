@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "api/heaps.h"
 #include "api/thread.h"
-#include "heap/heap.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;
