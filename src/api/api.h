@@ -7,6 +7,7 @@
 #include "api/harden.h"
 #include "api/held.h"
 #include "api/totals.h"
+#include "large/large.h"
 #include "os/os.h"
 #include "tcache/cache.h"
 

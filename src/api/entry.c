@@ -12,7 +12,6 @@
 #include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
-#include "large/large.h"
 #include "os/os.h"
 
 HAK_LINK_INIT;
@@ -107,17 +106,12 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
-size_t hak_usage_unsampled(size_t size, size_t align) {
-  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
-  return c >= 0 ? hak_class_size((unsigned)c) : hak_large_least(size, align);
-}
-
 /* The guard is behind what a sampled block was asked for, and any block may be sampled, or have been. */
 size_t hak_usage_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2) return 0;
   if (HAK_HARD(CANARY)) return size; /* the usable size is the request */
   if (!hak_start()) return 0;
-  return hak_sample_on() && size <= HAK_SAMPLE_BYTES_MAX ? hak_max_size(size, 1) : hak_usage_unsampled(size, align);
+  return hak_sample_on() && size <= HAK_SAMPLE_BYTES_MAX ? hak_max_size(size, 1) : hak_good_size(size, align);
 }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) { return hak_usage_size(size, HAK_GRANULE); }

@@ -6,7 +6,6 @@
 
 #include "api/heaps.h"
 #include "api/thread.h"
-#include "heap/heap.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;

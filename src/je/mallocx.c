@@ -6,7 +6,6 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "api/usage.h"
 #include "je/je.h"
 
 HAK_EXPORT void *mallocx(size_t size, int flags);
@@ -178,7 +177,7 @@ void *rallocx(void *p, size_t size, int flags) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2) return hak_no_memory();
   if (size == 0) size = 1;
   /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
-  size_t wanted = before <= HAK_SHARED_MAX ? hak_usage_unsampled(size, align) : before;
+  size_t wanted = before <= HAK_SHARED_MAX ? hak_good_size(size, align) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
   if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before)) return move(p, before, size, flags);
   hak_resizes_in_arena = HAK_JE_ARENA(flags) != 0;

@@ -209,6 +209,26 @@ TEST(Xallocx, StaysInPlaceOrSaysTheSizeThereIs) {
   }
 }
 
+// Whatever is a span or a page less.
+TEST(Xallocx, ShrinksLargeBlocks) {
+  Arena a;
+  for (int flags : {0, a.flag()}) {
+    for (size_t from : {130000, 200000, 300000, 1000000, 5000000, 40000000, 100000000}) {
+      for (size_t to : {20000, 60000, 100000, 250000, 400000, 4000000, 30000000}) {
+        if (to + 131072 > from) continue;
+        auto *p = static_cast<unsigned char *>(mallocx(from, flags));
+        memset(p, 9, to);
+        size_t shrunk = xallocx(p, to, 0, flags);
+        EXPECT_LE(shrunk, to + 2 * 65536) << from << " to " << to << ", " << flags;
+        EXPECT_GE(shrunk, nallocx(to, flags));
+        EXPECT_EQ(shrunk, sallocx(p, 0));
+        EXPECT_TRUE(is_filled(p, 9, 0, to));
+        dallocx(p, flags);
+      }
+    }
+  }
+}
+
 // Where there is room behind it.
 TEST(Xallocx, GrowsAnExtent) {
   size_t grown = 0, more = 0;
