@@ -5,6 +5,7 @@
 
 #include "large/extent.h"
 #include "large/huge.h"
+#include "large/kept.h"
 #include "large/large.h"
 
 #define LARGE_TAG(h) HAK_TAG(hak_heap_owner(h), HAK_CODE_EXTENT)
@@ -237,11 +238,23 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
 
 /* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
  * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
-static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
+/* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new one. */
+static void *map_block(size_t bytes, size_t align, bool *zeroed) {
+  hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
+  *zeroed = kept.p == NULL;
+  if (kept.p == NULL) return hak_huge_alloc(bytes, align, true);
+  if (kept.bytes > bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) {
+    hak_huge_unmap(kept.p, kept.bytes);
+    return NULL; /* no more mappings are to be had */
+  }
+  return hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
+}
+
+static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
   if (t.refuser != NULL) return t;
-  void *p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
+  void *p = map_block(bytes, hak_max_size(align, hak_os_page_size()), zeroed);
   if (p == NULL) return t;
   hak_lock_take(hak_heap_lock(h));
   t.refuser = hak_heap_charge(h, bytes);
@@ -286,9 +299,9 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
     t = take_spans(h, size, align, zeroed);
     hak_lock_drop(hak_heap_lock(h));
     if (t.p != NULL || t.refuser != NULL) return t;
-    *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
+    /* Regions are full, or none fits: a mapping may still be had. */
   }
-  return take_mapping(h, size, align);
+  return take_mapping(h, size, align, zeroed);
 }
 
 size_t hak_heap_large_size(const hak_span *s, const void *p) {
@@ -477,6 +490,45 @@ size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
 }
 
 /* Their blocks are gone, mappings too. */
+/* --- what is empty and stays with a heap --- */
+
+/* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
+static void trim(hak_heap *h, hak_deferred *d) {
+  hak_assert_held(&hak_heaps_lock); /* the heap does not end */
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    hak_slab_set *b = bin_of(h, c);
+    if (b == NULL || hak_load_relaxed(&b->slabs) == 0) continue;
+    hak_lock_take(hak_heap_bin_lock(h, c));
+    hak_slab_set_trim(b, &d->purge_due);
+    hak_lock_drop(hak_heap_bin_lock(h, c));
+  }
+  hak_lock_take(hak_heap_lock(h));
+  hak_piece_trim(h, &d->purge_due);
+  drop_stale(h);
+  if (h->span_count == 0) give_array(h);
+  hak_lock_drop(hak_heap_lock(h));
+}
+
+static void trim_from(uint32_t index, uint32_t end, hak_deferred *d) {
+  for (; index < end; index++) {
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
+    if (h != NULL) trim(h, d);
+    hak_lock_drop(&hak_heaps_lock);
+  }
+}
+
+void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), d); }
+
+#define TURN_HEAPS 1024 /* in one turn of the clock: a fraction of a millisecond */
+
+void hak_heap_trim_some(hak_deferred *d) {
+  static uint32_t next; /* relaxed: two threads may trim the same */
+  uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(), end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
+  trim_from(first, end, d);
+  hak_store_relaxed(&next, end >= indices ? 0 : end);
+}
+
 void hak_heap_end_deleted(hak_deferred *d) {
   hak_lock *end = hak_heap_end_lock(NULL);
   for (bool more = true; more;) {

@@ -61,14 +61,13 @@ static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k
 
 /* --- whose it is --- */
 
-static uint64_t life_of(const hak_heap_cache *k) { return hak_load_relaxed(&k->life) & ~HAK_HEAP_ASIDE; }
-static bool is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->life) & HAK_HEAP_ASIDE) != 0; }
-static bool has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == life_of(k); }
+static bool is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
+static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief) & HAK_HEAP_THIEF) != 0; }
 
 HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return k != &hak_no_heap_cache && life_of(k) == h->life ? k : NULL;
+  return k->life == h->life ? k : NULL;
 }
 
 /* --- counts --- */
@@ -84,7 +83,7 @@ static void count_from_zero(hak_heap_cache *k) {
  * lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
-  HAK_ASSERT(has_heap(k));
+  HAK_ASSERT(hak_heap_cache_has_heap(k));
   if ((k->requests | k->frees) == 0) return;
   hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
@@ -101,7 +100,7 @@ static void fold(hak_heap_cache *k) {
 HAK_INLINE void enter(hak_heap_cache *k) {
   hak_add_own(&k->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
-  while (HAK_UNLIKELY(hak_heap_is_met(k))) {
+  while (HAK_UNLIKELY(waits(k))) {
     hak_lock_take(&hak_heaps_lock);
     hak_lock_drop(&hak_heaps_lock);
   }
@@ -129,7 +128,7 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
-  bool exists = has_heap(k);
+  bool exists = hak_heap_cache_has_heap(k);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (!has_magazine(k, c)) continue;
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
@@ -143,7 +142,7 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 
 static void unlink_cache(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (!has_heap(k)) return; /* its list has ended with the heap, or with its life */
+  if (!hak_heap_cache_has_heap(k)) return; /* its list has ended with the heap, or with its life */
   *(k->prev != NULL ? &k->prev->next : &k->entry->heap->caches) = k->next;
   if (k->next != NULL) k->next->prev = k->prev;
 }
@@ -157,23 +156,24 @@ static size_t cached_bytes(const hak_heap_cache *k) {
 /* What the cache has counts no more to limits: each block is charged when it is handed out. */
 static void set_aside(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (is_aside(k) || !has_heap(k)) return;
+  if (is_aside(k) || !hak_heap_cache_has_heap(k)) return;
   size_t bytes = cached_bytes(k);
   fold(k);
   if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
-  hak_store_release(&k->life, life_of(k) | HAK_HEAP_ASIDE);
+  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_ASIDE);
 }
 
 /* The other way, if a limit does not say no. */
 static void take_back_in(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (!is_aside(k) || !has_heap(k)) return;
+  if (!is_aside(k) || !hak_heap_cache_has_heap(k)) return;
   size_t bytes = cached_bytes(k);
-  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_release(&k->life, life_of(k));
+  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_relaxed(&k->thief, 0);
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
+  hak_store_relaxed(&k->thief, 0);
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
   count_from_zero(k);
@@ -351,7 +351,7 @@ void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
   if (k == NULL || !is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!hak_heap_is_met(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
+  if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
     p = hak_magazine_pop(&k->top[c]);
     hak_heap_count_alloc(k, hak_class_size(c));
   }
@@ -365,10 +365,10 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
   const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
   if (th == NULL || c >= HAK_CLASS_COUNT) return false;
   hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
-  if (k->owner != owner || !is_aside(k) || !has_heap(k)) return false;
+  if (k->owner != owner || !is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!hak_heap_is_met(k)) && hak_magazine_push(&k->top[c], p)) {
+  if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
     done = hak_heap_set_aside(k->entry->heap, c, hak_class_size(c));
     if (HAK_LIKELY(done))
       hak_heap_count_free(k, hak_class_size(c));
@@ -383,7 +383,7 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
 
 static bool is_of(const hak_heap_cache *k, const hak_heap *within) {
   hak_assert_held(&hak_heaps_lock);
-  return within == NULL || (has_heap(k) && hak_heap_is_within(k->entry->heap, within));
+  return within == NULL || (hak_heap_cache_has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
 /* What the calling thread has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
@@ -470,7 +470,7 @@ static void choose_of_threads(theft *of) {
 
 /* The owner was not at it when all threads had seen `thief`, or it is left alone. */
 static void rob_group(theft *of, hak_deferred *d) {
-  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, 1);
+  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, of->group[i]->thief | HAK_HEAP_THIEF);
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
@@ -480,7 +480,7 @@ static void rob_group(theft *of, hak_deferred *d) {
       set_aside(k);
     else if (has)
       empty(k, d);
-    hak_store_release(&k->thief, 0);
+    hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
   }
 }
 
@@ -579,7 +579,7 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life) & ~HAK_HEAP_ASIDE; /* begin() releases it */
+  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
   if (life == 0) return;
   const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
   if (of == NULL || life != of->life) return;
@@ -647,7 +647,7 @@ void hak_heap_fork_child(void) {
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
-      if (k == &hak_no_heap_cache || !has_heap(k)) continue;
+      if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
       fold(k);
       unlink_cache(k);
     }
@@ -661,11 +661,11 @@ void hak_heap_fork_child_alone(void) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache || k->thief == 0) continue;
+    if (k == &hak_no_heap_cache || !waits(k)) continue;
     if (k->busy == 0) {
       for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
       k->magazines = 0;
     }
-    k->thief = 0;
+    k->thief &= ~HAK_HEAP_THIEF;
   }
 }

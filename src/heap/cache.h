@@ -9,13 +9,15 @@
 
 #define HAK_HEAPS_OF_THREAD 8
 
-/* In `life`: near its heap's limit what the cache has is set aside, and does not count. The short ways, which charge nothing, do not find it then. */
-#define HAK_HEAP_ASIDE ((uint64_t)1 << 63)
+/* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
+ * leave it alone. */
+#define HAK_HEAP_THIEF 1u
+#define HAK_HEAP_ASIDE 2u
 
 typedef struct hak_heap_cache {
   uint32_t busy;  /* written by the owner: how many calls it is in */
-  uint32_t thief; /* registry lock: 1: the owner waits before its next call */
-  uint64_t life; /* of the heap, and HAK_HEAP_ASIDE; registry lock */
+  uint32_t thief; /* registry lock */
+  uint64_t life; /* of the heap */
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
@@ -50,8 +52,8 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
   return HAK_LIKELY(k->life == h->life) ? k : NULL;
 }
 
-/* The heap is there, and what is cached counts: who uses it knows, or has the registry lock. */
-HAK_INLINE bool hak_heap_cache_is_open(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
+/* The heap is there: who uses it knows, or has the registry lock. */
+HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
 /* In `most`: the thread is about to store 0 to `below`, which does not count. */
 #define HAK_HEAP_RISES ((int64_t)1 << 62)
@@ -93,6 +95,7 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
   HAK_RELEASE_OWN();
   hak_store_relaxed(&k->busy, busy);
 }
+/* Asked behind hak_heap_enter: what a thief did before is seen then. */
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
@@ -119,7 +122,7 @@ HAK_INLINE bool hak_heap_push(void *p) {
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
   hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
-  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_is_open(k))) return false; /* of no heap: an arena's, or of pieces */
+  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!hak_heap_is_met(k))) {

@@ -138,6 +138,7 @@ void hak_heap_show_end(hak_heap *shown);
 /* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was, and returned. */
 hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
 size_t hak_heap_count(void);
+uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
@@ -172,6 +173,8 @@ size_t hak_piece_block_size(const hak_span *span, const void *p);
 /* Without a lock: of the heap that has the piece; 0: none. */
 uint32_t hak_piece_owner(const hak_span *span, const void *p);
 void hak_piece_give_all(hak_heap *heap, bool *purge_due);
+/* Gives the piece that is bumped back, if it is empty. */
+void hak_piece_trim(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
 /* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
@@ -227,6 +230,9 @@ size_t hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 bool hak_heap_some_ended(void);
 /* Under the lock under which blocks were put back, or all of them: a deleted heap that has none any more is to end. */
 void hak_heap_note_end(hak_heap *heap);
+/* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no lock. */
+void hak_heap_trim_all(hak_deferred *deferred);
+void hak_heap_trim_some(hak_deferred *deferred);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);

@@ -14,7 +14,7 @@ _Static_assert(HAK_CLASS_COUNT < HAK_HEAP_LOCKS, "the bins of a heap have differ
 hak_lock hak_heaps_lock;
 /* Chunks of entries, metadata blocks that stay. Written under the lock, released; read by any thread. */
 static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
-static uint32_t indices;     /* used so far */
+static uint32_t indices;     /* used so far; relaxed */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
 static uint64_t latest_life; /* and id */
 static size_t heap_count;
@@ -59,7 +59,8 @@ static bool take_index(uint32_t *index) {
     memset(chunk, 0, HAK_META_SIZE);
     hak_store_release(&chunks[indices / CHUNK], chunk);
   }
-  *index = indices++;
+  *index = indices;
+  hak_add_single(&indices, 1);
   return true;
 }
 
@@ -394,6 +395,8 @@ hak_heap *hak_heap_rest_at_locked(hak_heap *h, hak_heap *shown) {
   hak_lock_take(&hak_heaps_lock);
   return h;
 }
+
+uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
 
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
 
