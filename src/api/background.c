@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/heaps.h"
 #include "api/slow_exit.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -32,14 +33,17 @@ bool hak_own_threads_see_end(void) {
   return true;
 }
 
-/* stack_bytes 0: what the program's threads have. */
+/* stack_bytes 0: what the program's threads have. libc keeps what it allocates for a thread (its table of thread-local blocks), for later
+ * threads too: no heap of the calling thread's may have that. */
 static int start_thread(void *(*run)(void *), size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   if (stack_bytes != 0) pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread;
+  bool was = hak_heap_suspend();
   int error = pthread_create(&thread, &attributes, run, NULL);
+  hak_heap_resume(was);
   pthread_attr_destroy(&attributes);
   return error;
 }

@@ -8,6 +8,7 @@
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "heap/cache.h"
+#include "large/extent.h"
 #include "large/huge.h"
 #include "profile/profile.h"
 
@@ -40,12 +41,18 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   return malloc_long(heap, size);
 }
 
+/* Pages of a mapping that was a block before are taken away: memset would make all of them resident. */
+static void zero(void *p, size_t bytes) {
+  if (bytes > HAK_EXTENT_MAX && hak_region_find(p) == NULL && hak_os_decommit_piece(p, hak_align_up(bytes, hak_os_page_size()))) return;
+  memset(p, 0, bytes);
+}
+
 HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
   size_t bytes;
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  if (p != NULL && !zeroed) zero(p, bytes);
   return hak_or_no_memory(p);
 }
 
@@ -59,11 +66,11 @@ HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
   return p == NULL ? hakmem_heap_malloc(heap, size) : hak_realloc(p, size, HAK_CALLER());
 }
 
-/* What caches hold of it and those below goes back, but of a thread that was stopped in a slow path. */
+/* What caches hold of it and those below goes back, but of a thread that was stopped while it was at one. */
 static void flush_all(hak_heap *h) {
   hak_deferred d = {0};
   hak_heap_flush(h, &d);
-  for (unsigned ms = 0; hak_heap_flush_others(h, &d) && ms < HAK_LOCK_PATIENCE_MS; ms++) hak_os_sleep_ms(1);
+  hak_heap_flush_others(h, &d);
   hak_slow_exit(&d);
 }
 

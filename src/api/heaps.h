@@ -14,6 +14,8 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
+/* Frees p, whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, or where nothing of its heap is cached. False: take the long way. */
+bool hak_heap_free_ready(void *p);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);

@@ -246,6 +246,7 @@ static HAK_COLD void after_fork_child(void) {
   hak_outside_fork_child();
   if (HAK_HARD_SWEEP) hak_sweep_fork_child();
   if (hak_load_relaxed(&alone)) {
+    hak_heap_fork_child_alone();
     hak_tcache_fork_child_alone();
     hak_background_fork_child(false); /* a thread needs memory, and this one may be inside the allocator */
     hak_profiler_fork_child(false);

@@ -5,6 +5,7 @@
 
 #include "large/extent.h"
 #include "large/huge.h"
+#include "large/kept.h"
 #include "large/large.h"
 
 #define LARGE_TAG(h) HAK_TAG(hak_heap_owner(h), HAK_CODE_EXTENT)
@@ -125,29 +126,29 @@ static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, u
   return n;
 }
 
-unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak_heap **refuser) {
-  HAK_ASSERT(wanted > 0);
+unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, unsigned charged, hak_heap **refuser) {
+  HAK_ASSERT(wanted > 0 && (charged == 1 || charged == wanted));
   size_t size = hak_class_size(c);
   hak_slab_set *b = make_bin(h, c);
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
   hak_lock_take(hak_heap_bin_lock(h, c));
-  *refuser = hak_heap_charge(h, wanted * size);
-  if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
-    wanted = 1;
+  *refuser = hak_heap_charge(h, charged * size);
+  if (HAK_UNLIKELY(*refuser != NULL) && charged > 1) {
+    wanted = charged = 1;
     *refuser = hak_heap_charge(h, size);
   }
   if (*refuser == NULL) {
     n = hak_slab_set_take_ready(b, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
-    if (n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
+    if (n < charged) hak_heap_charge_back(h, (charged - n) * size);
   }
   hak_lock_drop(hak_heap_bin_lock(h, c));
   return n;
 }
 
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
   hak_slab_set *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
@@ -155,7 +156,7 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   for (unsigned done = 0; done < count;) {
     hak_verdict verdict;
     unsigned n = hak_slab_set_put(b, tag, blocks + done, count - done, &verdict, &d->purge_due);
-    hak_heap_uncharge(h, n * hak_class_size(c));
+    if (charged) hak_heap_uncharge(h, n * hak_class_size(c));
     done += n;
     if (HAK_LIKELY(done == count)) break;
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
@@ -163,6 +164,15 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   }
   hak_heap_note_end(h);
   hak_lock_drop(hak_heap_bin_lock(h, c));
+}
+
+bool hak_heap_set_aside(hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = bytes > HAK_SHARED_MAX ? hak_heap_lock(h) : hak_heap_bin_lock(h, c);
+  hak_lock_take(lock);
+  bool stays = !hak_load_relaxed(&h->is_deleted);
+  if (stays) hak_heap_uncharge(h, bytes);
+  hak_lock_drop(lock);
+  return stays;
 }
 
 /* --- pieces --- */
@@ -182,9 +192,34 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, hak_
   return p;
 }
 
+/* One block, which nothing caches: of a bin, no new slab. */
+static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c) {
+  hak_slab_set *b = bin_of(h, c);
+  void *p = NULL;
+  if (b == NULL) return NULL;
+  hak_lock_take(hak_heap_bin_lock(h, c));
+  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(b, c, &p, 1) == 0) {
+    hak_heap_charge_back(h, hak_class_size(c));
+    p = NULL;
+  }
+  hak_lock_drop(hak_heap_bin_lock(h, c));
+  if (p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
+  return p;
+}
+
 void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
   hak_heap *refuser;
-  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, &refuser);
+  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, size, HAK_GRANULE, &refuser);
+  return hak_heap_caches(h) ? NULL : take_slab_block(h, c);
+}
+
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
+  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_caches(h)) return false;
+  hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
+  hak_heap_put(h, c, &p, 1, true, d);
+  return true;
 }
 
 hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
@@ -193,7 +228,7 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
     t.p = take_piece(h, c, size, align, &t.refuser);
     return t;
   }
-  if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
+  if (hak_heap_take(h, c, &t.p, 1, 1, &t.refuser) == 0) t.p = NULL;
   if (t.p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
   return t;
 }
@@ -202,11 +237,23 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t alig
 
 /* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
  * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
-static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
+/* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new one. */
+static void *map_block(size_t bytes, size_t align, bool *zeroed) {
+  hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
+  *zeroed = kept.p == NULL;
+  if (kept.p == NULL) return hak_huge_alloc(bytes, align, true);
+  if (kept.bytes > bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) {
+    hak_huge_unmap(kept.p, kept.bytes);
+    return NULL; /* no more mappings are to be had */
+  }
+  return hak_huge_adopt(kept.p, bytes);
+}
+
+static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_align_up(size, hak_os_page_size());
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
   if (t.refuser != NULL) return t;
-  void *p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
+  void *p = map_block(bytes, hak_max_size(align, hak_os_page_size()), zeroed);
   if (p == NULL) return t;
   hak_lock_take(hak_heap_lock(h));
   t.refuser = hak_heap_charge(h, bytes);
@@ -251,9 +298,9 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
     t = take_spans(h, size, align, zeroed);
     hak_lock_drop(hak_heap_lock(h));
     if (t.p != NULL || t.refuser != NULL) return t;
-    *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
+    /* Regions are full, or none fits: a mapping may still be had. */
   }
-  return take_mapping(h, size, align);
+  return take_mapping(h, size, align, zeroed);
 }
 
 size_t hak_heap_large_size(const hak_span *s, const void *p) {
@@ -265,15 +312,14 @@ static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *
   hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
+void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
   hak_lock_take(hak_heap_lock(h));
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
     size_t bytes = hak_heap_large_size(s, blocks[i]);
-    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
-      hak_heap_uncharge(h, bytes);
-    else
-      note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
+    bool given = bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due);
+    if (given && charged) hak_heap_uncharge(h, bytes);
+    if (!given) note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
   hak_heap_note_end(h);
   hak_lock_drop(hak_heap_lock(h));
@@ -420,9 +466,9 @@ void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
   else if (bytes == 0)
     note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else if (class_code < HAK_CLASS_COUNT)
-    hak_heap_put(h, class_code, &p, 1, d);
+    hak_heap_put(h, class_code, &p, 1, true, d);
   else
-    hak_heap_put_large(h, &p, 1, d);
+    hak_heap_put_large(h, &p, 1, true, d);
 }
 
 /* --- all of a heap --- */
@@ -441,6 +487,45 @@ size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
 }
 
 /* Their blocks are gone, mappings too. */
+/* --- what is empty and stays with a heap --- */
+
+/* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
+static void trim(hak_heap *h, hak_deferred *d) {
+  hak_assert_held(&hak_heaps_lock); /* the heap does not end */
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    hak_slab_set *b = bin_of(h, c);
+    if (b == NULL || hak_load_relaxed(&b->slabs) == 0) continue;
+    hak_lock_take(hak_heap_bin_lock(h, c));
+    hak_slab_set_trim(b, &d->purge_due);
+    hak_lock_drop(hak_heap_bin_lock(h, c));
+  }
+  hak_lock_take(hak_heap_lock(h));
+  hak_piece_trim(h, &d->purge_due);
+  drop_stale(h);
+  if (h->span_count == 0) give_array(h);
+  hak_lock_drop(hak_heap_lock(h));
+}
+
+static void trim_from(uint32_t index, uint32_t end, hak_deferred *d) {
+  for (; index < end; index++) {
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
+    if (h != NULL) trim(h, d);
+    hak_lock_drop(&hak_heaps_lock);
+  }
+}
+
+void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), d); }
+
+#define TURN_HEAPS 1024 /* in one turn of the clock: a fraction of a millisecond */
+
+void hak_heap_trim_some(hak_deferred *d) {
+  static uint32_t next; /* relaxed: two threads may trim the same */
+  uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(), end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
+  trim_from(first, end, d);
+  hak_store_relaxed(&next, end >= indices ? 0 : end);
+}
+
 void hak_heap_end_deleted(hak_deferred *d) {
   hak_lock *end = hak_heap_end_lock(NULL);
   for (bool more = true; more;) {

@@ -1,8 +1,10 @@
 /* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a magazine, once the class has slabs; and one
  * for the large blocks of each number of spans, up to 256 KiB.
  *
- * A thief (hak_tcache_rob) takes what a cache has where a limit would refuse. Heaps do not go while the registry's lock is held: under it, blocks go back to a
- * heap that may have ended. Counts are written by the owner, and read by others (relaxed). */
+ * A heap lists the caches that threads have of it. A thief takes what they have where a limit would refuse, before a heap is shown, deleted or has another limit, and by
+ * the clock: it stores `thief` in some of them, has every thread pass a barrier, and empties those whose owner is not at them (docs/locking.md). It holds the registry's
+ * lock meanwhile, under which neither heaps nor caches go; an owner that meets it waits for that. Blocks go back to a heap that may have ended. Counts are written by the
+ * owner, and read by others (relaxed). */
 #include "heap/cache.h"
 
 #include <string.h>
@@ -42,16 +44,32 @@ static size_t bytes_of(unsigned c) { return is_large(c) ? hak_align_up(hak_class
 static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
 static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
 
-static bool load(hak_heap_cache *k, unsigned c) {
+HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   if (has_magazine(k, c)) return true;
   void **magazine = (void **)hak_meta_take();
   if (magazine == NULL) return false;
   k->top[c] = empty_top(magazine, c);
   *k->top[c] = NULL;
+  hak_add_single(&k->magazines, 1);
   return true;
 }
 
 static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0; }
+
+static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c] == NULL; }
+static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0; }
+
+/* --- whose it is --- */
+
+static uint64_t life_of(const hak_heap_cache *k) { return hak_load_relaxed(&k->life) & ~HAK_HEAP_ASIDE; }
+static bool is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->life) & HAK_HEAP_ASIDE) != 0; }
+static bool has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == life_of(k); }
+
+HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  return k != &hak_no_heap_cache && life_of(k) == h->life ? k : NULL;
+}
 
 /* --- counts --- */
 
@@ -62,11 +80,11 @@ static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->frees, 0);
 }
 
-/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which is in a slow path, or a thief that has the cache. Under the heap's
+/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or a thief that has it. Under the heap's
  * lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
-  HAK_ASSERT(hak_heap_cache_has_heap(k));
+  HAK_ASSERT(has_heap(k));
   if ((k->requests | k->frees) == 0) return;
   hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
@@ -77,6 +95,24 @@ static void fold(hak_heap_cache *k) {
   hak_lock_drop(hak_heap_lock(h));
 }
 
+/* --- the owner and thieves --- */
+
+/* No lock may be held that a thief takes. May nest: a thief leaves a cache alone whose owner is at it, and waits for nobody with the lock. */
+HAK_INLINE void enter(hak_heap_cache *k) {
+  hak_add_own(&k->busy, 1);
+  HAK_IN_ORDER(); /* the thief's barrier is the other half */
+  while (HAK_UNLIKELY(hak_heap_is_met(k))) {
+    hak_lock_take(&hak_heaps_lock);
+    hak_lock_drop(&hak_heaps_lock);
+  }
+}
+
+static void leave(hak_heap_cache *k) {
+  HAK_ASSERT(k->busy > 0);
+  HAK_RELEASE_OWN();
+  hak_add_own(&k->busy, 0u - 1);
+}
+
 /* --- a cache's life; the owner, or a thief --- */
 
 /* Puts the oldest `count` blocks of a class back. */
@@ -85,15 +121,15 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
   hak_heap *h = k->entry->heap;
   if (is_large(c))
-    hak_heap_put_large(h, blocks, count, d);
+    hak_heap_put_large(h, blocks, count, !is_aside(k), d);
   else
-    hak_heap_put(h, c, blocks, count, d);
+    hak_heap_put(h, c, blocks, count, !is_aside(k), d);
 }
 
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
-  bool exists = hak_heap_cache_has_heap(k);
+  bool exists = has_heap(k);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (!has_magazine(k, c)) continue;
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
@@ -101,10 +137,43 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
     k->top[c] = HAK_NULL_TOP;
     k->batch[c] = HAK_BATCH_FIRST;
   }
+  hak_store_relaxed(&k->magazines, 0);
   if (exists) fold(k);
 }
 
+static void unlink_cache(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!has_heap(k)) return; /* its list has ended with the heap, or with its life */
+  *(k->prev != NULL ? &k->prev->next : &k->entry->heap->caches) = k->next;
+  if (k->next != NULL) k->next->prev = k->prev;
+}
+
+static size_t cached_bytes(const hak_heap_cache *k) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += count_of(k, c) * bytes_of(c);
+  return bytes;
+}
+
+/* What the cache has counts no more to limits: each block is charged when it is handed out. */
+static void set_aside(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (is_aside(k) || !has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  fold(k);
+  if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
+  hak_store_release(&k->life, life_of(k) | HAK_HEAP_ASIDE);
+}
+
+/* The other way, if a limit does not say no. */
+static void take_back_in(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!is_aside(k) || !has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_release(&k->life, life_of(k));
+}
+
 static void begin(hak_heap_cache *k, hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
   count_from_zero(k);
@@ -112,13 +181,37 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
     k->batch[c] = HAK_BATCH_FIRST;
-    k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
   hak_store_relaxed(&k->owner, hak_heap_owner(h));
   hak_store_release(&k->life, h->life);
+  k->prev = NULL;
+  k->next = h->caches;
+  if (k->next != NULL) k->next->prev = k;
+  h->caches = k;
 }
 
-/* The heap has been used as often as others of its place: it has the place now. */
+static hak_heap_cache *new_cache(const hak_tcache *t) {
+  hak_heap_cache *k = (hak_heap_cache *)(void *)hak_meta_take();
+  if (k == NULL) return NULL;
+  k->busy = k->thief = 0;
+  k->magazines = 0;
+  k->theft = k->calls_at_turn = 0;
+  k->holder = t;
+  return k;
+}
+
+/* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
+HAK_INLINE bool has_to_fall(const hak_heap *h) {
+  bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
+  return full || hak_load_relaxed(&h->near_limit) != HAK_HEAP_NOT_NEAR;
+}
+HAK_INLINE bool is_near(const hak_heap *h) {
+  while (h != NULL && !has_to_fall(h)) h = h->parent;
+  return h != NULL;
+}
+
+/* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
+ * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = make_heaps(t);
   if (th == NULL) return NULL;
@@ -126,52 +219,62 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   if (++th->misses[i] < HOT_AFTER) return NULL;
   th->misses[i] = 0;
   hak_heap_cache *k = th->caches[i];
-  if (k != &hak_no_heap_cache) {
-    hak_lock_take(&hak_heaps_lock);
+  bool is_new = k == &hak_no_heap_cache;
+  if (is_new && (k = new_cache(t)) == NULL) return NULL;
+  enter(k);
+  hak_lock_take(&hak_heaps_lock);
+  if (!is_new) {
     empty(k, d);
-    hak_lock_drop(&hak_heaps_lock);
-  } else if ((k = (hak_heap_cache *)(void *)hak_meta_take()) == NULL) {
-    return NULL;
+    unlink_cache(k);
   }
   begin(k, h);
+  if (is_near(h)) set_aside(k);
+  hak_lock_drop(&hak_heaps_lock);
+  leave(k);
   __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
   return k;
 }
 
-void hak_heap_fold(hak_tcache *t, const hak_heap *h) {
-  if (t == NULL || hak_heap_cache_of(t, h) == NULL) return;
-  hak_tcache_enter(t); /* a thief folds, too; what it does before it lets go is seen here */
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  if (k != NULL) fold(k);
-  hak_tcache_leave(t);
+void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
+  hak_heap_cache *k = find(t, h);
+  if (k == NULL || (k->requests | k->frees) == 0) return;
+  enter(k); /* a thief folds, too; what it does before it lets go is seen here */
+  fold(k);
+  leave(k);
 }
 
 /* --- calls --- */
 
-/* Not where the sum has to fall, below its limit or for a callback: what is cached would serve requests, or not be seen to be free. */
-static bool has_to_fall(const hak_heap *h) {
-  return hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
-}
-static bool may_cache(const hak_heap *h) {
-  if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;
-  while (h != NULL && !has_to_fall(h)) h = h->parent;
-  return h == NULL;
+bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
+
+/* The thread's cache of the heap; NULL: it has none, and may or can have none. */
+static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
+  if (!hak_heap_caches(h)) return NULL;
+  hak_heap_cache *k = find(t, h);
+  return k != NULL ? k : make_cache(t, h, d);
 }
 
-/* The thread's cache of the heap, with a magazine for the class; NULL: it has none, and may or can have none. */
-static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
-  if (!may_cache(h)) return NULL;
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  if (k == NULL) k = make_cache(t, h, d);
-  return k != NULL && load(k, c) ? k : NULL;
+static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
+  hak_lock_take(&hak_heaps_lock);
+  if (near)
+    set_aside(k);
+  else
+    take_back_in(k);
+  hak_lock_drop(&hak_heaps_lock);
 }
 
-static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+/* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
+HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
+  bool near = is_near(h);
+  if (HAK_LIKELY(near == is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
+  settle_now(k, near);
+}
+
+static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
-  hak_heap_cache *k = cache_for(t, h, c, d);
-  if (k == NULL) return r;
   HAK_ASSERT(count_of(k, c) == 0);
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, (unsigned)hak_min_size(k->batch[c], usable(c)), &r.refuser);
+  unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, is_aside(k) ? 1 : wanted, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c] += n - 1;
@@ -180,30 +283,42 @@ static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred 
   return r;
 }
 
-static void *pop(const hak_tcache *t, const hak_heap *h, unsigned c) {
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  void *p = k == NULL ? NULL : hak_magazine_pop(&k->top[c]);
-  if (p != NULL) hak_heap_count_alloc(k, bytes_of(c));
-  return p;
+static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_heap_try r = {0};
+  HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
+  if (is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
+  if (r.refuser != NULL) return r;
+  r.p = hak_magazine_pop(&k->top[c]);
+  hak_heap_count_alloc(k, bytes_of(c));
+  return r;
+}
+
+/* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
+static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
+  HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
+  if (is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
+  *++k->top[c] = p;
+  hak_heap_count_free(k, bytes_of(c));
+  return true;
 }
 
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
-  hak_tcache_enter(t);
-  hak_heap_try r = {.p = pop(t, h, c)};
-  if (r.p == NULL && !is_large(c)) r = refill(t, h, c, d);
-  hak_tcache_leave(t);
+  hak_heap_try r = {0};
+  hak_heap_cache *k = cache_for(t, h, d);
+  if (k == NULL) return r;
+  enter(k);
+  settle(k, h);
+  if (!is_empty(k, c))
+    r = pop(k, h, c);
+  else if (!is_large(c) && load(k, c))
+    r = refill(k, h, c);
+  leave(k);
   return r;
 }
 
 /* A request of no bytes takes a span, too: the class of 0 bytes is one of slabs, whose blocks are aligned to 16. */
 unsigned hak_heap_large_class(size_t bytes) {
   return bytes > HAK_SMALL_MAX ? HAK_CLASS_COUNT : hak_class_for(hak_align_up(hak_max_size(bytes, 1), HAK_SPAN_SIZE));
-}
-
-static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
-  hak_heap_cache *k = cache_for(t, h, c, d);
-  if (k != NULL && count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
-  return k;
 }
 
 /* It would go in twice. Of a large class all are looked at: two. */
@@ -216,72 +331,243 @@ static bool is_cached(const hak_heap_cache *k, unsigned c, const void *p) {
 }
 
 bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_deferred *d) {
-  hak_tcache_enter(t);
-  hak_heap_cache *k = make_room(t, h, c, d);
-  if (k != NULL && HAK_CHECKS && is_cached(k, c, p)) {
+  hak_heap_cache *k = cache_for(t, h, d);
+  if (k == NULL) return false;
+  enter(k);
+  settle(k, h);
+  bool done = load(k, c);
+  if (done && is_full(k, c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  if (done && HAK_CHECKS && is_cached(k, c, p))
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
-  } else if (k != NULL) {
-    *++k->top[c] = p;
-    hak_heap_count_free(k, bytes_of(c));
+  else if (done)
+    done = push(k, h, c, p);
+  leave(k);
+  return done;
+}
+
+/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
+void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
+  hak_heap_cache *k = find(hak_tls.cache, h);
+  if (k == NULL || !is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
+  void *p = NULL;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
+    p = hak_magazine_pop(&k->top[c]);
+    hak_heap_count_alloc(k, hak_class_size(c));
   }
-  hak_tcache_leave(t);
-  return k != NULL;
+  hak_heap_leave(k, busy);
+  return p;
+}
+
+bool hak_heap_push_aside(uint32_t tag, void *p) {
+  uint32_t owner = HAK_TAG_OWNER(tag);
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
+  if (th == NULL || c >= HAK_CLASS_COUNT) return false;
+  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  if (k->owner != owner || !is_aside(k) || !has_heap(k)) return false;
+  bool done = false;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k)) && hak_magazine_push(&k->top[c], p)) {
+    done = hak_heap_set_aside(k->entry->heap, c, hak_class_size(c));
+    if (HAK_LIKELY(done))
+      hak_heap_count_free(k, hak_class_size(c));
+    else
+      k->top[c]--;
+  }
+  hak_heap_leave(k, busy);
+  return done;
 }
 
 /* --- giving back --- */
 
-/* What it has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
-static void flush_thread(hak_thread_heaps *th, const hak_heap *within, bool idle, hak_deferred *d) {
-  if (th == NULL) return;
-  hak_lock_take(&hak_heaps_lock);
-  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
-    hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache) continue;
-    uint32_t calls = (uint32_t)(k->requests + k->frees);
-    bool stays = idle ? k->calls_seen != calls : within != NULL && hak_heap_cache_has_heap(k) && !hak_heap_is_within(k->entry->heap, within);
-    if (!stays) empty(k, d);
-    if (idle) k->calls_seen = calls;
-  }
-  hak_lock_drop(&hak_heaps_lock);
+static bool is_of(const hak_heap_cache *k, const hak_heap *within) {
+  hak_assert_held(&hak_heaps_lock);
+  return within == NULL || (has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
+/* What the calling thread has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
 static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
-  hak_tcache *t = hak_tls.cache;
-  if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
-  hak_tcache_enter(t);
-  flush_thread(hak_thread_heaps_of(t), within, idle, d);
-  hak_tcache_leave(t);
+  const hak_tcache *t = hak_tls.cache;
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == &hak_no_heap_cache) continue;
+    uint32_t calls = (uint32_t)(k->requests + k->frees), seen = k->calls_seen;
+    if (idle) k->calls_seen = calls;
+    if (idle && seen != calls) continue;
+    enter(k);
+    hak_lock_take(&hak_heaps_lock);
+    if (is_of(k, within)) empty(k, d);
+    hak_lock_drop(&hak_heaps_lock);
+    leave(k);
+  }
 }
 
 void hak_heap_flush(const hak_heap *within, hak_deferred *d) { flush_own(within, false, d); }
 
 void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
+/* --- thieves, one at a time (the reach lock) --- */
+
+#define GROUP HAK_LOCK_STEPS /* caches that share a barrier, and a hold of the registry's lock */
+
 typedef struct theft {
-  const hak_heap *within;
-  hak_deferred *d;
+  uint32_t number; /* caches that it came by have it */
+  bool idle;       /* of what was not used since the clock's last turn */
+  bool aside;      /* sets aside what caches have; else empties them */
+  bool missed;     /* an owner was at its cache */
+  bool works;      /* the system has the barrier */
+  unsigned count;
+  hak_heap_cache *group[GROUP];
 } theft;
 
-static void take_from(hak_tcache *t, void *context) {
-  const theft *of = context;
-  flush_thread(hak_thread_heaps_of(t), of->within, false, of->d);
+static uint32_t thefts;
+typedef enum theft_kind { ALL, IDLE, ASIDE } theft_kind;
+
+static void begin_theft(theft *of, theft_kind kind) {
+  hak_assert_held(&hak_tcache_reach_lock);
+  of->number = ++thefts == 0 ? ++thefts : thefts;
+  of->idle = kind == IDLE;
+  of->aside = kind == ASIDE;
+  of->missed = false;
+  of->works = true;
 }
 
-static bool has_any(const hak_tcache *t) { return __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE) != NULL; }
+static void choose(theft *of, hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && is_aside(k))) return;
+  uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
+  if (of->idle) k->calls_at_turn = calls;
+  if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
+  k->theft = of->number;
+  of->group[of->count++] = k;
+}
 
-bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) {
-  theft of = {within, d};
-  return hak_tcache_rob(has_any, take_from, &of);
+/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
+static hak_heap *next_below(hak_heap *h, const hak_heap *top) {
+  if (h->first_child != NULL) return h->first_child;
+  while (h != top && h->next_sibling == NULL) h = h->parent;
+  return h == top ? NULL : h->next_sibling;
+}
+
+/* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
+static void choose_of_heaps(theft *of, hak_heap *top) {
+  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = next_below(h, top)) {
+    for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
+  }
+}
+
+static void choose_of_threads(theft *of) {
+  for (const hak_tcache *t = hak_tcache_made(); t != NULL && of->count < GROUP; t = t->next) {
+    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
+    for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+      hak_heap_cache *k = __atomic_load_n(&th->caches[i], __ATOMIC_ACQUIRE);
+      if (k != &hak_no_heap_cache) choose(of, k);
+    }
+  }
+}
+
+/* The owner was not at it when all threads had seen `thief`, or it is left alone. */
+static void rob_group(theft *of, hak_deferred *d) {
+  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, 1);
+  of->works = hak_os_barrier();
+  for (unsigned i = 0; i < of->count; i++) {
+    hak_heap_cache *k = of->group[i];
+    bool has = of->works && hak_load_acquire(&k->busy) == 0;
+    of->missed |= of->works && !has;
+    if (has && of->aside)
+      set_aside(k);
+    else if (has)
+      empty(k, d);
+    hak_store_release(&k->thief, 0);
+  }
+}
+
+/* `within` NULL: all heaps. The reach lock keeps another theft, which would have another number, from coming between. */
+static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
+  theft of;
+  hak_lock_take(&hak_tcache_reach_lock);
+  begin_theft(&of, kind);
+  do {
+    hak_lock_take(&hak_heaps_lock);
+    of.count = 0;
+    if (within != NULL)
+      choose_of_heaps(&of, within);
+    else
+      choose_of_threads(&of);
+    if (of.count > 0) rob_group(&of, d);
+    hak_lock_drop(&hak_heaps_lock);
+  } while (of.count == GROUP && of.works);
+  hak_lock_drop(&hak_tcache_reach_lock);
+  return of.missed;
+}
+
+/* An owner is at its cache for a microsecond, as long as the barrier takes; or it has no processor. False: for half a second. */
+#define AT_ONCE 8
+static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
+  for (unsigned tries = 0; rob((hak_heap *)within, kind, d); tries++) {
+    if (tries == AT_ONCE + HAK_LOCK_PATIENCE_MS) return false;
+    if (tries >= AT_ONCE) hak_os_sleep_ms(1);
+  }
+  return true;
+}
+
+bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) { return rob_all(within, ALL, d); }
+
+void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
+
+static void set_own_aside(const hak_heap *within) {
+  const hak_tcache *t = hak_tls.cache;
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == &hak_no_heap_cache || is_aside(k)) continue;
+    enter(k);
+    hak_lock_take(&hak_heaps_lock);
+    if (is_of(k, within)) set_aside(k);
+    hak_lock_drop(&hak_heaps_lock);
+    leave(k);
+  }
+}
+
+void hak_heap_drain(hak_heap *h, hak_deferred *d) {
+  uint32_t before = HAK_HEAP_NOT_NEAR;
+  hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
+  hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING); /* the thief's barrier is behind it: who is not at its cache then sees it */
+  if (before == HAK_HEAP_DRAINED) return;
+  set_own_aside(h);
+  bool all = rob_all(h, ASIDE, d);
+  before = HAK_HEAP_DRAINING;
+  if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+bool hak_heap_has_aside_locked(const hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  bool has = false;
+  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = is_aside(k);
+  return has;
+}
+
+static void end_cache(hak_heap_cache *k, hak_deferred *d) {
+  enter(k);
+  hak_lock_take(&hak_heaps_lock);
+  empty(k, d);
+  unlink_cache(k);
+  hak_store_relaxed(&k->life, 0);
+  hak_lock_drop(&hak_heaps_lock);
+  leave(k);
 }
 
 void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
   if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
-  hak_tcache_enter(t);
   hak_thread_heaps *th = hak_thread_heaps_of(t);
-  flush_thread(th, NULL, false, d);
-  /* Readers of counts go by it under the registry lock. */
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);
+  }
+  /* Readers of counts, and thieves, go by it under the registry lock. */
   hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&t->heaps, NULL);
   hak_lock_drop(&hak_heaps_lock);
@@ -289,12 +575,11 @@ void hak_heap_end_thread(hak_deferred *d) {
     if (th->caches[i] != &hak_no_heap_cache) hak_meta_give_one(th->caches[i]);
   }
   hak_meta_give_one(th);
-  hak_tcache_leave(t);
 }
 
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
+  uint64_t life = hak_load_acquire(&k->life) & ~HAK_HEAP_ASIDE; /* begin() releases it */
   if (life == 0) return;
   const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
   if (of == NULL || life != of->life) return;
@@ -362,8 +647,25 @@ void hak_heap_fork_child(void) {
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
-      if (k != &hak_no_heap_cache && hak_heap_cache_has_heap(k)) fold(k);
+      if (k == &hak_no_heap_cache || !has_heap(k)) continue;
+      fold(k);
+      unlink_cache(k);
     }
     t->heaps = NULL;
+  }
+}
+
+/* What the thief of the parent was at is lost. */
+void hak_heap_fork_child_alone(void) {
+  const hak_tcache *t = hak_tls.cache;
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == &hak_no_heap_cache || k->thief == 0) continue;
+    if (k->busy == 0) {
+      for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
+      k->magazines = 0;
+    }
+    k->thief = 0;
   }
 }

@@ -1,7 +1,7 @@
 /* What a thread keeps of a heap, and the short ways to it, inline in the entry points: some 40 instructions each. cache.c has the rest.
  *
- * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or reset is nobody's. The owner counts as being in a slow path
- * (hak_tcache_enter) while it is at one: a thief stays away, or has it wait. */
+ * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or reset is nobody's. Each is held by itself: the owner
+ * counts in `busy` while it is at it, and a thief leaves it alone then, or has the owner wait (cache.c). */
 #ifndef HAK_HEAP_CACHE_H
 #define HAK_HEAP_CACHE_H
 
@@ -9,15 +9,25 @@
 
 #define HAK_HEAPS_OF_THREAD 8
 
+/* In `life`: near its heap's limit what the cache has is set aside, and does not count. The short ways, which charge nothing, do not find it then. */
+#define HAK_HEAP_ASIDE ((uint64_t)1 << 63)
+
 typedef struct hak_heap_cache {
-  uint64_t life; /* of the heap */
+  uint32_t busy;  /* written by the owner: how many calls it is in */
+  uint32_t thief; /* registry lock: 1: the owner waits before its next call */
+  uint64_t life; /* of the heap, and HAK_HEAP_ASIDE; registry lock */
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   int64_t most, below; /* relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
   uint64_t requests, frees;
+  /* Registry lock. */
+  struct hak_heap_cache *next, *prev; /* of the heap */
+  const hak_tcache *holder; /* constant */
+  uint32_t calls_at_turn; /* as calls_seen, of the clock's turn */
+  uint32_t theft;         /* the last one that came by */
+  uint16_t magazines; /* that it has; relaxed */
   uint8_t batch[HAK_CLASS_COUNT];
-  uint16_t size[HAK_CLASS_COUNT]; /* of blocks; 0: too large for a slab */
   void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
 } hak_heap_cache;
 
@@ -40,8 +50,8 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
   return HAK_LIKELY(k->life == h->life) ? k : NULL;
 }
 
-/* The heap is there: who uses it knows, or has the registry lock. */
-HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
+/* The heap is there, and what is cached counts: who uses it knows, or has the registry lock. */
+HAK_INLINE bool hak_heap_cache_is_open(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
 /* In `most`: the thread is about to store 0 to `below`, which does not count. */
 #define HAK_HEAP_RISES ((int64_t)1 << 62)
@@ -73,19 +83,17 @@ HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
 }
 
 /* As hak_tcache_enter and _leave. What busy was is kept: no call waits for what the one before has stored last. */
-HAK_INLINE uint32_t hak_heap_enter(hak_tcache *t) {
-  uint32_t busy = hak_load_relaxed(&t->busy);
-  hak_store_relaxed(&t->busy, busy + 1);
-  HAK_IN_ORDER();
+HAK_INLINE uint32_t hak_heap_enter(hak_heap_cache *k) {
+  uint32_t busy = hak_load_relaxed(&k->busy);
+  hak_store_relaxed(&k->busy, busy + 1);
+  HAK_IN_ORDER(); /* the thief's barrier is the other half */
   return busy;
 }
-HAK_INLINE void hak_heap_leave(hak_tcache *t, uint32_t busy) {
+HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
   HAK_RELEASE_OWN();
-  hak_store_relaxed(&t->busy, busy);
+  hak_store_relaxed(&k->busy, busy);
 }
-
-/* As a slow path: but what is planted (tcache/reach.c) is in other magazines. */
-HAK_INLINE bool hak_heap_is_met(const hak_tcache *t) { return hak_load_acquire(&t->thief) != 0; }
+HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
@@ -93,12 +101,12 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
   if (HAK_UNLIKELY(k == NULL)) return NULL;
   void *p = NULL;
-  uint32_t busy = hak_heap_enter(t);
-  if (HAK_LIKELY(!hak_heap_is_met(t))) {
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k))) {
     p = hak_magazine_pop(&k->top[class_code]);
-    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, k->size[class_code]);
+    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_size(class_code));
   }
-  hak_heap_leave(t, busy);
+  hak_heap_leave(k, busy);
   return p;
 }
 
@@ -111,14 +119,14 @@ HAK_INLINE bool hak_heap_push(void *p) {
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
   hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
-  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
+  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_is_open(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
-  uint32_t busy = hak_heap_enter(t);
-  if (HAK_LIKELY(!hak_heap_is_met(t))) {
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!hak_heap_is_met(k))) {
     room = hak_magazine_push(&k->top[class_code], p);
-    if (HAK_LIKELY(room)) hak_heap_count_free(k, k->size[class_code]);
+    if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_size(class_code));
   }
-  hak_heap_leave(t, busy);
+  hak_heap_leave(k, busy);
   return room;
 }
 

@@ -9,7 +9,7 @@
  * taken. The program's part of it is `live`, and in each cache a difference.
  *
  * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache against thieves
- * (hak_tcache_enter) before it takes the first. */
+ * (hak_heap_enter) before it takes the first. */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
@@ -61,6 +61,9 @@ struct hakmem_heap {
   unsigned percent;
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
+  struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  uint32_t near_limit; /* hak_heap_near */
+  uint64_t near_since_ms; /* relaxed */
   /* The heap's own lock (hak_heap_lock). */
   hak_piece *pieces, *current;
   uint32_t piece_count;
@@ -73,6 +76,10 @@ struct hakmem_heap {
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
+
+/* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
+ * is refused for good. */
+enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
 HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
@@ -130,6 +137,7 @@ void hak_heap_show_end(hak_heap *shown);
 /* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was, and returned. */
 hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
 size_t hak_heap_count(void);
+uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
@@ -164,6 +172,8 @@ size_t hak_piece_block_size(const hak_span *span, const void *p);
 /* Without a lock: of the heap that has the piece; 0: none. */
 uint32_t hak_piece_owner(const hak_span *span, const void *p);
 void hak_piece_give_all(hak_heap *heap, bool *purge_due);
+/* Gives the piece that is bumped back, if it is empty. */
+void hak_piece_trim(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
 /* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
@@ -186,15 +196,19 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short way of a class that has no slabs yet: from pieces; NULL: take the long one. */
+/* The short ways: of a class that has no slabs yet, from pieces, and of a heap whose blocks are not cached, from slabs; NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
-/* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
+/* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
+bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
+/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all or one; *refuser as above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
 /* The same of large blocks that were cached. */
-void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
+void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
+/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap was deleted, and it does. */
+bool hak_heap_set_aside(hak_heap *heap, unsigned class_code, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
@@ -215,6 +229,9 @@ size_t hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 bool hak_heap_some_ended(void);
 /* Under the lock under which blocks were put back, or all of them: a deleted heap that has none any more is to end. */
 void hak_heap_note_end(hak_heap *heap);
+/* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no lock. */
+void hak_heap_trim_all(hak_deferred *deferred);
+void hak_heap_trim_some(hak_deferred *deferred);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -232,13 +249,26 @@ unsigned hak_heap_large_class(size_t bytes);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
-void hak_heap_fold(hak_tcache *cache, const hak_heap *heap);
+void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
-/* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
+/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
+ * as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+/* Whether the heap's blocks go into caches. */
+bool hak_heap_caches(const hak_heap *heap);
+/* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until the sum has fallen. */
+void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+/* Whether caches have something of the heap that does not count. */
+bool hak_heap_has_aside_locked(const hak_heap *heap);
+/* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
+void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
+bool hak_heap_push_aside(uint32_t tag, void *p);
+HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);
+/* The same of other threads' caches. */
+void hak_heap_decay_others(hak_deferred *deferred);
 /* The thread ends: flushes, and gives the caches' memory back. */
 void hak_heap_end_thread(hak_deferred *deferred);
 /* What caches know of a heap's counts; racy but while they rest. */
@@ -281,6 +311,8 @@ void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */
 void hak_heap_fork_child(void);
+/* In the child of a fork that took no lock: a thief of the parent is not there. */
+void hak_heap_fork_child_alone(void);
 bool hak_heap_all_locks(bool (*is)(hak_lock *lock));
 
 #endif

@@ -226,6 +226,14 @@ hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *byte
   return HAK_VERDICT_OK;
 }
 
+void hak_piece_trim(hak_heap *h, bool *purge_due) {
+  hak_piece *k = h->current;
+  if (k == NULL || k->live != 0) return;
+  h->current = NULL;
+  unlink_piece(h, k);
+  give_pieces(k, purge_due);
+}
+
 void hak_piece_give_all(hak_heap *h, bool *purge_due) {
   for (hak_piece *k = h->pieces, *next; k != NULL; k = next) {
     next = k->next;

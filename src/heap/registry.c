@@ -14,7 +14,7 @@ _Static_assert(HAK_CLASS_COUNT < HAK_HEAP_LOCKS, "the bins of a heap have differ
 hak_lock hak_heaps_lock;
 /* Chunks of entries, metadata blocks that stay. Written under the lock, released; read by any thread. */
 static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
-static uint32_t indices;     /* used so far */
+static uint32_t indices;     /* used so far; relaxed */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
 static uint64_t latest_life; /* and id */
 static size_t heap_count;
@@ -59,13 +59,16 @@ static bool take_index(uint32_t *index) {
     memset(chunk, 0, HAK_META_SIZE);
     hak_store_release(&chunks[indices / CHUNK], chunk);
   }
-  *index = indices++;
+  *index = indices;
+  hak_add_single(&indices, 1);
   return true;
 }
 
 static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
+  h->caches = NULL; /* those of its last life are nobody's */
+  hak_store_relaxed(&h->near_limit, HAK_HEAP_NOT_NEAR);
   h->parent = parent;
   if (parent != NULL) {
     h->prev_sibling = NULL;
@@ -393,6 +396,8 @@ hak_heap *hak_heap_rest_at_locked(hak_heap *h, hak_heap *shown) {
   return h;
 }
 
+uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
+
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
 
 /* --- what counts --- */
@@ -441,16 +446,30 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
   hak_cas_acquire(&h->share, &called, share == 0 ? 0 : share - 1);
 }
 
+/* What is refused next has to empty caches, which takes a barrier of all threads, some 10 us for each: so not more often than that. */
+#define NEAR_LEAST_MS 10
+
+/* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
+static HAK_COLD void leave_limit(hak_heap *h, size_t out) {
+  size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
+  if (out > most - most / FALLS_BY || hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) < NEAR_LEAST_MS) return;
+  uint32_t drained = HAK_HEAP_DRAINED;
+  __atomic_compare_exchange_n(&h->near_limit, &drained, HAK_HEAP_NOT_NEAR, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
     size_t out = hak_sub_relaxed(&h->out, bytes);
     if (HAK_UNLIKELY(hak_heap_was_called(h))) look_again(h, out);
+    if (HAK_UNLIKELY(hak_heap_is_drained(h))) leave_limit(h, out);
   }
 }
 
 void hak_heap_raise_peak(hak_heap *h, size_t live) {
   if ((int64_t)live <= 0) return;
+  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never live. */
+  live = hak_min_size(live, hak_max_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->out)));
   size_t peak = hak_load_relaxed(&h->peak);
   while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }

@@ -371,26 +371,6 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   return h.blocks;
 }
 
-bool hak_tcache_rob(bool (*has)(const hak_tcache *t), void (*take)(hak_tcache *t, void *context), void *context) {
-  bool missed = false;
-  for (hak_tcache *at = hak_tcache_made(); at != NULL;) {
-    hak_lock_take(&hak_tcache_reach_lock);
-    hak_store_relaxed(&robber, hak_thread_mark());
-    for (batch_size = 0; at != NULL && batch_size < PLANTS; at = at->next) {
-      if (is_others(at) && has(at)) batch[batch_size++] = at;
-    }
-    unsigned asked = batch_size;
-    if (asked > 0 && keep_sleepers()) {
-      missed |= batch_size < asked;
-      for (unsigned i = 0; i < batch_size; i++) take(batch[i], context);
-    }
-    let_batch_go();
-    hak_store_relaxed(&robber, NULL);
-    hak_lock_drop(&hak_tcache_reach_lock);
-  }
-  return missed;
-}
-
 /* A thief of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
  * way to its first step or from its last: alone, it does not need it there. */
 void hak_tcache_fork_child_alone(void) {

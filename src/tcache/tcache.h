@@ -98,10 +98,6 @@ HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
  * and any thread the last block of a class that is not fenced. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
-/* Calls take for the caches of other threads of which `has` says yes, while their owners are in no slow path and come into none. What
- * take frees goes back under the reach lock: not much. Returns whether one was in a slow path, and so left alone. Nothing where the system has no membarrier. */
-bool hak_tcache_rob(bool (*has)(const hak_tcache *cache), void (*take)(hak_tcache *cache, void *context), void *context);
-
 /* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of memory. */
 hak_tcache *hak_tcache_attach(bool all_fenced);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
@@ -198,7 +194,7 @@ void hak_tcache_fork_child_alone(void);
 
 /* --- between the files of this box --- */
 
-extern hak_lock hak_tcache_reach_lock; /* one thief at a time; before the registry's */
+extern hak_lock hak_tcache_reach_lock; /* one thief at a time, heaps' (heap/cache.c) too; before the registry's */
 #define HAK_PINNED_NOT UINT16_MAX
 HAK_INLINE bool hak_tcache_is_pinned(const hak_tcache_bin *b) { return b->pinned != HAK_PINNED_NOT; }
 extern hak_tcache *hak_tcache_latest; /* of all caches, which `next` links; stored with a release, under the registry lock */

@@ -294,6 +294,27 @@ TEST(Default, FreesAnyBlock) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+// What libc keeps for a thread of the library's, and hands to later threads, is not the heap's of the thread that starts the library's.
+TEST(Default, HasNothingOfTheLibrarysThreads) {
+  Heap heap;
+  free(malloc(1)); // the option may be set by now
+  hakmem_heap_set_default(heap);
+  int set = hakmem_option_set("HAKMEM_BACKGROUND", 1);
+  hakmem_heap_set_default(nullptr);
+  size_t of_helper = heap.stats().requests;
+  hakmem_heap_set_default(heap);
+  int started = hakmem_profile_start(0);
+  hakmem_heap_set_default(nullptr);
+  size_t of_profiler = heap.stats().requests;
+  hakmem_profile_stop();
+  hakmem_option_set("HAKMEM_BACKGROUND", 0);
+  EXPECT_EQ(set, 0);
+  EXPECT_EQ(started, 0);
+  EXPECT_EQ(of_helper, 0u);
+  EXPECT_EQ(of_profiler, 0u);
+  EXPECT_EQ(hakmem_heap_get_default(), nullptr);
+}
+
 // A leak inside of it is gone with the heap.
 TEST(Default, DropsWhatALibraryLeaks) {
   size_t held = 0;
