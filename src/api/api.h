@@ -37,6 +37,9 @@ size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
 
+/* Whether an option is set whose purpose needs files of /proc or of a cgroup to be read. */
+bool hak_asks_for_files(void);
+
 /* NULL, and errno says ENOMEM, or EINVAL. */
 HAK_COLD void *hak_no_memory(void);
 HAK_COLD void *hak_invalid(void);

@@ -133,6 +133,13 @@ typedef enum hak_os_resource { HAK_OS_ADDRESS_SPACE, HAK_OS_DATA, HAK_OS_FILE_SI
 size_t hak_os_limit(hak_os_resource of);
 HAK_INLINE bool hak_os_is_limited(hak_os_resource of) { return hak_os_limit(of) != SIZE_MAX; }
 
+/* Before the process shuts itself in a filter that ends it for a system call: from then on the library makes none but mmap, munmap, mremap,
+ * mprotect, madvise and futex, and those that an option asks for. reads: it asks for files that are read. Any thread. */
+void hak_os_confine(bool reads);
+/* There is no filter after all. */
+void hak_os_leave_confinement(void);
+bool hak_os_is_confined(void);
+
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
 bool hak_os_is_locked(void *addr, size_t size_bytes);
