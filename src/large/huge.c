@@ -16,7 +16,10 @@ typedef struct entry {
 } entry;
 #define GONE ((void *)1)
 
-static entry *table;
+/* The first table takes no mapping: of those the system may grant no more than the block's own. */
+#define FIRST_CAPACITY 256
+static entry first_table[FIRST_CAPACITY];
+static entry *table; /* NULL: none yet */
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
 static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. Both counts are read by any thread, relaxed */
 
@@ -83,6 +86,32 @@ static void *map(size_t bytes, size_t align) {
   return p;
 }
 
+static size_t table_bytes_of(size_t capacity) { return hak_align_up(capacity * sizeof(entry), hak_os_page_size()); }
+
+static entry *map_table(size_t capacity) {
+  size_t bytes = table_bytes_of(capacity);
+  entry *fresh = hak_os_map(bytes, hak_os_page_size());
+  if (fresh == NULL) return NULL;
+  hak_os_name(fresh, bytes, HAK_NAME_TABLES);
+  hak_budget_count_mapped(bytes);
+  return fresh;
+}
+
+static void unmap_table(entry *old, size_t capacity) {
+  if (old == NULL || old == first_table) return;
+  hak_os_unmap_own(old, table_bytes_of(capacity));
+  hak_budget_count_unmapped(table_bytes_of(capacity));
+}
+
+/* While no larger table is to be had. */
+static bool insert_crowded(void *p, size_t bytes, uint32_t owner) {
+  hak_lock_take(&hak_huge_lock);
+  bool done = table_used + 1 < table_capacity;
+  if (done) insert_locked(p, bytes, owner);
+  hak_lock_drop(&hak_huge_lock);
+  return done;
+}
+
 /* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
 static bool insert(void *p, size_t bytes, uint32_t owner) {
   for (;;) {
@@ -92,32 +121,25 @@ static bool insert(void *p, size_t bytes, uint32_t owner) {
       hak_lock_drop(&hak_huge_lock);
       return true;
     }
-    size_t old_capacity = table_capacity;
-    size_t capacity = hak_max_size(256, hak_pow2_ceil((live_count + 1) * 4));
+    size_t old_capacity = table_capacity, gone = hak_max_size(FIRST_CAPACITY, hak_pow2_ceil((live_count + 1) * 4));
     hak_lock_drop(&hak_huge_lock);
-    size_t page = hak_os_page_size();
-    size_t table_bytes = hak_align_up(capacity * sizeof(entry), page);
-    entry *fresh = hak_os_map(table_bytes, page);
-    if (fresh == NULL) return false;
-    hak_os_name(fresh, table_bytes, HAK_NAME_TABLES);
-    hak_budget_count_mapped(table_bytes);
+    entry *fresh = old_capacity == 0 ? first_table : map_table(gone);
+    if (fresh == NULL) return insert_crowded(p, bytes, owner);
     entry *old = fresh; /* what goes: the new one if another thread was faster */
     hak_lock_take(&hak_huge_lock);
-    if (table_capacity == old_capacity && (live_count + 1) * 2 <= capacity) {
+    HAK_ASSERT(fresh != first_table || gone == FIRST_CAPACITY); /* no block was ever live */
+    if (table_capacity == old_capacity && (live_count + 1) * 2 <= gone) {
       old = table;
       table = fresh;
-      table_capacity = capacity;
+      table_capacity = gone;
       table_used = 0;
       for (size_t i = 0; i < old_capacity; i++) {
         if (old[i].bytes > 0) place_locked(old[i]);
       }
-      table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
+      gone = old_capacity;
     }
     hak_lock_drop(&hak_huge_lock);
-    if (old != NULL) {
-      hak_os_unmap_own(old, table_bytes);
-      hak_budget_count_unmapped(table_bytes);
-    }
+    unmap_table(old, gone);
   }
 }
 
@@ -136,6 +158,7 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  if (zeros) hak_kept_replace(size, align);
   hak_kept_make_room(bytes);
   bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes, zeros);
   void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);

@@ -67,6 +67,8 @@ void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
 uintptr_t hak_os_random_place(size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: the system refuses; or *taken, some are somebody else's, and asking again is of no use. */
 bool hak_os_extend(void *addr, size_t size_bytes, bool *taken);
+/* Whether the system refuses any mapping, however small: the process has as many as it may have, or all the addresses. */
+bool hak_os_has_all_mappings(void);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
