@@ -415,7 +415,7 @@ TEST_F(HugeRefused, ARunServesUpTo64MiB) {
 // A process that may have no mapping more can still make more of a region accessible.
 TEST_F(HugeRefused, LongRunsServeWhereNothingCanBeMapped) {
   if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
-  struct { size_t align, bytes; } const requests[] = {{16, 65 * HAK_MIB}, {4096, 300 * HAK_MIB}, {16, 129 * HAK_MIB}, {64 * HAK_MIB, 100}, {HAK_GIB, 70 * HAK_MIB}};
+  struct { size_t align, bytes; } const requests[] = {{16, 65 * HAK_MIB}, {4096, 300 * HAK_MIB}, {16, 129 * HAK_MIB}, {64 * HAK_MIB, 100}, {128 * HAK_MIB, 70 * HAK_MIB}};
   for (int round = 0; round < 2; round++) {
     std::vector<char *> blocks;
     for (const auto &r : requests) {
