@@ -113,13 +113,18 @@ size_t hak_region_table_pages(const hak_region *r, size_t end) {
   return bytes;
 }
 
-/* Each guard makes two mappings of one: half of them all are left to the program. Spans above 16 GiB have none then. */
+/* Each guard makes two mappings of one: half of them all are left to the program. Further guards, and those that the system refuses, are marked
+ * pages. */
 #define GUARDS_MAX (2 * HAK_OS_MAPPINGS_PART)
 
 static void make_guards(const hak_region *r, size_t from, size_t to) {
   static uint32_t made;
-  for (size_t at = from; at < to && made < GUARDS_MAX; at++) {
-    if (hak_region_is_guard(at) && hak_os_guard(hak_region_address(r, at), HAK_SPAN_SIZE)) made++;
+  for (size_t at = from; at < to; at++) {
+    if (!hak_region_is_guard(at)) continue;
+    void *span = hak_region_address(r, at);
+    bool mapped = made < GUARDS_MAX && hak_os_guard(span, HAK_SPAN_SIZE);
+    made += mapped;
+    if (!mapped) hak_os_mark_guard(span, HAK_SPAN_SIZE);
   }
 }
 
