@@ -9,8 +9,7 @@
 
 #define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
 /* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
- * always fits. Where the process may have no mapping more at all, up to 4 GiB, aligned to 1 GiB at most: growing the region takes none. */
-#define HAK_EXTENT_ALIGN_LONGEST HAK_GIB
+ * always fits. Where the process may have no mapping more at all, up to 4 GiB, aligned to 2 GiB at most: growing the region takes none. */
 #define HAK_EXTENT_CHUNK ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS) * HAK_SPAN_SIZE)
 #define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_LONGEST_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
@@ -31,7 +30,7 @@ HAK_INLINE size_t hak_extent_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
 }
 
-/* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_ALIGN_LONGEST. zeros: they were asked for; *zeroed: the
+/* size: at most HAK_EXTENT_LONGEST. align: power of two, no more either. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
