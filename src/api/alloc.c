@@ -26,7 +26,7 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   }
   hak_deferred d = {0};
   *zeroed = false;
-  void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
+  void *p = HAK_HARD(GUARDS) || zeros ? NULL : hak_large_reuse(size, align);
   if (p == NULL) {
     hak_slow_entry(true); /* gives a full pool what caches and depots hold */
     p = hak_large_alloc(size, align, zeros, zeroed);

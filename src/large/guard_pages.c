@@ -36,6 +36,15 @@ static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
   return NULL;
 }
 
+/* Relaxed: some guards are marked pages, as no mappings were left for them. */
+static bool some_marked;
+
+static void mark(char *start, size_t before, size_t bytes) {
+  bool done = hak_os_mark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
+  if (done && !hak_os_mark_guard(start + before + bytes, HAK_SPAN_SIZE)) hak_os_unmark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
+  if (done) hak_store_relaxed(&some_marked, true);
+}
+
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   HAK_ASSERT(hak_is_pow2(align) && bytes % hak_os_page_size() == 0);
   static hak_os_refusal refused; /* mappings for guard pages */
@@ -48,6 +57,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
     start = hak_os_map_near(place_for(all, align, 0), all, align);
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
+    mark(start, before, bytes);
   }
   if (before > HAK_SPAN_SIZE) hak_os_unmap_own(start, before - HAK_SPAN_SIZE);
   return start + before;
@@ -61,7 +71,10 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
     char *end = start + old_bytes + HAK_SPAN_SIZE;
     bool taken;
     if (!hak_os_extend(end, change, &taken)) return false;
-    if (hak_os_commit(start + old_bytes, change)) return true;
+    /* The block grows into the guard behind it, whichever kind that was; what lies behind it now is inaccessible. */
+    bool done = hak_os_commit(start + old_bytes, change);
+    if (done && hak_load_relaxed(&some_marked)) done = hak_os_unmark_guard(start + old_bytes, change);
+    if (done) return true;
     hak_os_unmap(end, change);
     return false;
   }

@@ -33,6 +33,7 @@ void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
     p = hak_huge_alloc(size, align, zeros);
     *zeroed = true;
   }
-  bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeros, zeroed);
+  if (p != NULL || extent_first || size > HAK_EXTENT_LONGEST || align > HAK_EXTENT_LONGEST) return p;
+  if ((size > HAK_EXTENT_CHUNK || align > HAK_HUGE_PAGE) && !hak_os_has_all_mappings()) return NULL;
+  return hak_extent_alloc(size, align, zeros, zeroed);
 }

@@ -54,7 +54,8 @@ void hak_os_leave_confinement(void) { hak_store_relaxed(&confined, false); }
 /* --- */
 
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible || hak_os_is_confined() ? 0 : MAP_NORESERVE);
+  /* What is put over a part of a reservation is, as all of that, counted when it is touched: else the two would stay two mappings. */
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | ((accessible && !fixed) || hak_os_is_confined() ? 0 : MAP_NORESERVE);
   int access = accessible ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
   if (!fixed) {
     long p = hak_os_call(SYS_mmap, hint, size, access, flags, -1, 0);
@@ -143,6 +144,16 @@ size_t hak_os_limit(hak_os_resource of) {
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
+}
+
+/* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the end of one with another,
+ * which it looks for first. Not libc's function: what comes back here has not been the program's. */
+bool hak_os_is_one_mapping(void *addr, size_t size) {
+  size_t page = hak_os_page_size();
+  hak_os_count(&hak_os_stats.mremap);
+  long result = hak_os_call(SYS_mremap, addr, size, size + page, 0, 0);
+  if (!hak_os_call_failed(result)) hak_os_unmap_own((char *)addr + size, page);
+  return !hak_os_call_failed(result) || result == -ENOMEM;
 }
 
 bool hak_os_identify(int fd, hak_os_identity *out) {

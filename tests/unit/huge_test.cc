@@ -379,6 +379,11 @@ class HugeRefused : public testing::Test {
     fake_os::allow_all();
     hak_config.limit = 0;
   }
+  // Other mappings are to be had: it is the size that is refused.
+  static void refuse_large() {
+    fake_os::allow_all();
+    fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP && e.size_bytes > 32 * HAK_MIB ? ENOMEM : 0; });
+  }
   static bool is_run(const void *p) { return p != nullptr && hak_region_find(p) != nullptr; }
 };
 
@@ -393,8 +398,52 @@ TEST_F(HugeRefused, ARunServesUpTo64MiB) {
     hakmem_free_sized(p, mib * HAK_MIB);
   }
   errno = 0;
+  refuse_large();
   EXPECT_EQ(hakmem_malloc(64 * HAK_MIB + 1), nullptr);
   EXPECT_EQ(errno, ENOMEM);
+}
+
+// A process that may have no mapping more can still make more of a region accessible.
+TEST_F(HugeRefused, LongRunsServeWhereNothingCanBeMapped) {
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  struct { size_t align, bytes; } const requests[] = {{16, 65 * HAK_MIB}, {4096, 300 * HAK_MIB}, {16, 129 * HAK_MIB}, {64 * HAK_MIB, 100}, {128 * HAK_MIB, 70 * HAK_MIB}};
+  for (int round = 0; round < 2; round++) {
+    std::vector<char *> blocks;
+    for (const auto &r : requests) {
+      char *p = static_cast<char *>(hakmem_aligned_calloc(r.align, 1, r.bytes));
+      ASSERT_TRUE(is_run(p)) << r.bytes;
+      EXPECT_EQ(uintptr_t(p) % r.align, 0u);
+      EXPECT_GE(hakmem_malloc_usable_size(p), r.bytes);
+      for (size_t at = 0; at < r.bytes; at += HAK_MIB - 8) EXPECT_EQ(p[at], 0) << at;
+      for (char *other : blocks) EXPECT_NE(p, other);
+      memset(p, int(blocks.size()) + 1, hakmem_malloc_usable_size(p));
+      blocks.push_back(p);
+      EXPECT_EQ(hakmem_heap_check(), 0u);
+    }
+    for (size_t i = 0; i < blocks.size(); i++) {
+      EXPECT_EQ(blocks[i][0], char(i + 1));
+      EXPECT_EQ(blocks[i][requests[i].bytes - 1], char(i + 1));
+      hakmem_free(blocks[i]);
+      EXPECT_EQ(hakmem_heap_check(), 0u);
+    }
+    if (round == 0) hakmem_free(hakmem_malloc(60 * HAK_MIB)); // of what they held
+  }
+}
+
+TEST_F(HugeRefused, LongRunsAreResized) {
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  char *p = static_cast<char *>(hakmem_malloc(200 * HAK_MIB));
+  ASSERT_TRUE(is_run(p));
+  p[0] = 1;
+  p[150 * HAK_MIB] = 2;
+  char *shrunk = static_cast<char *>(hakmem_realloc(p, 151 * HAK_MIB));
+  EXPECT_EQ(shrunk, p) << "in place";
+  char *grown = static_cast<char *>(hakmem_realloc(p, 290 * HAK_MIB));
+  ASSERT_TRUE(is_run(grown));
+  EXPECT_EQ(grown[0], 1);
+  EXPECT_EQ(grown[150 * HAK_MIB], 2);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  hakmem_free(grown);
 }
 
 TEST_F(HugeRefused, AlignedUpToAHugePage) {
@@ -406,6 +455,7 @@ TEST_F(HugeRefused, AlignedUpToAHugePage) {
     hakmem_free(p);
   }
   size_t ready = hak_main_region.ready_spans;
+  refuse_large();
   EXPECT_EQ(hakmem_aligned_alloc(2 * HAK_HUGE_PAGE, 64 * HAK_MIB), nullptr);
   EXPECT_EQ(hak_main_region.ready_spans, ready) << "a request that cannot be served takes nothing";
 }
