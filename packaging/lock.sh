@@ -19,7 +19,19 @@ usage() {
 }
 [ $# -le 1 ] && [ "${1:---check}" = --check ] || usage
 checks=${1-}
-digest() { cat "$@" | sha256sum | cut -c1-64; }
+# Of what is required alone: other words of a pyproject.toml change no list.
+digest() {
+    python3 -c '
+import hashlib, json, sys, tomllib
+found = []
+for name in sys.argv[1:]:
+    text = open(name, "rb").read()
+    if name.endswith(".toml"):
+        table = tomllib.loads(text.decode())["project"]
+        text = json.dumps([table.get("dependencies"), table.get("optional-dependencies")], sort_keys=True).encode()
+    found.append(text)
+print(hashlib.sha256(b"\0".join(found)).hexdigest())' "$@"
+}
 head_of() { echo "# Written by packaging/lock.sh from $* ($(digest "$@")): every file has its hash."; }
 
 uv=uv

@@ -38,6 +38,8 @@ BYTES_MOST = 128 << 20
 PARSED_MOST, LIST_BYTES, OBJECT_BYTES, ITEM_BYTES, TEXT_BYTES = 256 << 20, 64, 232, 16, 2
 # Unix time until the year 2248: in nanoseconds it fits pprof's 64 bits.
 MS_MOST, FIGURE_MOST = 1 << 43, (1 << 64) - 1
+# A sentence.
+LACKS_MOST = 500
 STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
 LABELS_MOST = 1 << 20
 AMOUNT = counts("bytes count bytes_variance count_variance")
@@ -241,7 +243,9 @@ def of_document(document: dict, text: bytes) -> HeapProfile:
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
         labels=labels_of(document.get("labels", [])),
-        lacks=printable(lacks) if isinstance(lacks := document.get("lacks"), str) else "",
+        lacks=printable(lacks[:LACKS_MOST])
+        if isinstance(lacks := document.get("lacks"), str)
+        else "",
     )
 
 
