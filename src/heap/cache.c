@@ -67,7 +67,9 @@ static bool has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entr
 
 HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  if (th == NULL) return NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_UNLIKELY(life_of(k) != h->life)) k = th->caches[hak_heap_second_place(h->index)];
   return k != &hak_no_heap_cache && life_of(k) == h->life ? k : NULL;
 }
 
@@ -210,14 +212,25 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
+/* Nobody's use: none's, of a heap that has ended, or not used since the thread's cache was decayed last. */
+static bool is_idle(const hak_heap_cache *k) {
+  return k == &hak_no_heap_cache || !has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
+}
+
+static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
+  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
+  return is_idle(th->caches[second]) && !is_idle(th->caches[first]) ? second : first;
+}
+
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
  * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = make_heaps(t);
   if (th == NULL) return NULL;
-  unsigned i = h->index % HAK_HEAPS_OF_THREAD;
-  if (++th->misses[i] < HOT_AFTER) return NULL;
-  th->misses[i] = 0;
+  unsigned first = hak_heap_first_place(h->index);
+  if (++th->misses[first] < HOT_AFTER) return NULL;
+  th->misses[first] = 0;
+  unsigned i = place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -364,7 +377,8 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
   if (th == NULL || c >= HAK_CLASS_COUNT) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
   if (k->owner != owner || !is_aside(k) || !has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
@@ -444,16 +458,9 @@ static void choose(theft *of, hak_heap_cache *k) {
   of->group[of->count++] = k;
 }
 
-/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
-static hak_heap *next_below(hak_heap *h, const hak_heap *top) {
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
-
 /* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
-  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = next_below(h, top)) {
+  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
   }
 }
@@ -577,25 +584,26 @@ void hak_heap_end_thread(hak_deferred *d) {
   hak_meta_give_one(th);
 }
 
-static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
-  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life) & ~HAK_HEAP_ASIDE; /* begin() releases it */
-  if (life == 0) return;
-  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
-  if (of == NULL || life != of->life) return;
+static void add_counts(hak_heap_counts *sum, const hak_heap_cache *k) {
   sum->live += hak_heap_live(k);
   sum->requests += hak_load_relaxed(&k->requests);
   sum->frees += hak_load_relaxed(&k->frees);
 }
 
+static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    const hak_heap_cache *k = __atomic_load_n(&th->caches[i], __ATOMIC_ACQUIRE);
+    if (k != &hak_no_heap_cache && life_of(k) != 0 && has_heap(k)) add_counts(sum, k);
+  }
+}
+
 hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   hak_heap_counts sum = {0};
   hak_assert_held(&hak_heaps_lock);
-  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
+  for (const hak_heap_cache *k = h == NULL ? NULL : h->caches; k != NULL; k = k->next) add_counts(&sum, k);
+  for (const hak_tcache *t = h == NULL ? hak_tcache_made() : NULL; t != NULL; t = t->next) {
     const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    if (th == NULL) continue;
-    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
-    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
+    if (th != NULL) add_counts_of(&sum, th);
   }
   return sum;
 }

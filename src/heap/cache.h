@@ -7,7 +7,13 @@
 
 #include "heap/heap.h"
 
-#define HAK_HEAPS_OF_THREAD 8
+#define HAK_HEAPS_OF_THREAD 32
+
+/* A heap's cache is in one of two places of a thread: where others have the first, as heaps made a power of two apart do, it may be in the second. */
+HAK_INLINE uint32_t hak_heap_first_place(uint32_t index) { return index % HAK_HEAPS_OF_THREAD; }
+HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
+  return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD; /* an odd number of places further */
+}
 
 /* In `life`: near its heap's limit what the cache has is set aside, and does not count. The short ways, which charge nothing, do not find it then. */
 #define HAK_HEAP_ASIDE ((uint64_t)1 << 63)
@@ -46,8 +52,10 @@ HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
-  hak_heap_cache *k = th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return HAK_LIKELY(k->life == h->life) ? k : NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_LIKELY(k->life == h->life)) return k;
+  k = th->caches[hak_heap_second_place(h->index)];
+  return k->life == h->life ? k : NULL;
 }
 
 /* The heap is there, and what is cached counts: who uses it knows, or has the registry lock. */
@@ -118,7 +126,8 @@ HAK_INLINE bool hak_heap_push(void *p) {
   hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
   if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_is_open(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
   uint32_t busy = hak_heap_enter(k);

@@ -5,14 +5,6 @@
 
 static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
 
-/* The next heap of the tree below `top`, parents first; NULL: that was the last. */
-static hak_heap *next_within(hak_heap *h, const hak_heap *top) {
-  hak_assert_held(&hak_heaps_lock);
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
-
 /* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the tree, all is added again in one. */
 static size_t total_of(hak_heap *top) {
   for (bool at_once = false;; at_once = true) {
@@ -22,7 +14,7 @@ static size_t total_of(hak_heap *top) {
     hak_heap *h = top;
     while (h != NULL) {
       bytes += live_locked(h);
-      h = next_within(h, top);
+      h = hak_heap_next_below_locked(h, top);
       if (h == NULL || at_once || ++steps % HAK_LOCK_STEPS != 0) continue;
       shown = hak_heap_rest_at_locked(h, shown);
       if (!hak_heap_is_within(h, top)) break;
