@@ -45,6 +45,9 @@ extern hak_heap_cache hak_no_heap_cache;
 
 HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
 
+/* The thread's; made where it has none. NULL: no memory. */
+hak_thread_heaps *hak_thread_make_heaps(hak_tcache *cache);
+
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
@@ -85,6 +88,8 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
 }
 /* Asked behind hak_heap_enter: what a thief did before is seen then. */
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
+
+HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {

@@ -1,7 +1,37 @@
 /* Figures of heaps, for statistics. */
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/cache.h"
+
+static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
+  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
+  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
+  if (life == 0) return;
+  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
+  if (of == NULL || life != of->life) return;
+  sum->live += hak_heap_live(k);
+  sum->requests += hak_load_relaxed(&k->requests);
+  sum->frees += hak_load_relaxed(&k->frees);
+}
+
+bool hak_heap_has_aside_locked(const hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  bool has = false;
+  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = hak_heap_is_aside(k);
+  return has;
+}
+
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
+  hak_heap_counts sum = {0};
+  hak_assert_held(&hak_heaps_lock);
+  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
+    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
+    if (th == NULL) continue;
+    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
+    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
+  }
+  return sum;
+}
 
 static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
 
