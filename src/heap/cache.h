@@ -15,13 +15,15 @@ HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
   return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD; /* an odd number of places further */
 }
 
-/* In `life`: near its heap's limit what the cache has is set aside, and does not count. The short ways, which charge nothing, do not find it then. */
-#define HAK_HEAP_ASIDE ((uint64_t)1 << 63)
+/* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
+ * leave it alone. */
+#define HAK_HEAP_THIEF 1u
+#define HAK_HEAP_ASIDE 2u
 
 typedef struct hak_heap_cache {
   uint32_t busy;  /* written by the owner: how many calls it is in */
-  uint32_t thief; /* registry lock: 1: the owner waits before its next call */
-  uint64_t life; /* of the heap, and HAK_HEAP_ASIDE; registry lock */
+  uint32_t thief; /* registry lock */
+  uint64_t life; /* of the heap */
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
@@ -49,6 +51,9 @@ extern hak_heap_cache hak_no_heap_cache;
 
 HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
 
+/* The thread's; made where it has none. NULL: no memory. */
+hak_thread_heaps *hak_thread_make_heaps(hak_tcache *cache);
+
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
@@ -58,8 +63,8 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
   return k->life == h->life ? k : NULL;
 }
 
-/* The heap is there, and what is cached counts: who uses it knows, or has the registry lock. */
-HAK_INLINE bool hak_heap_cache_is_open(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
+/* The heap is there: who uses it knows, or has the registry lock. */
+HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
 /* In `most`: the thread is about to store 0 to `below`, which does not count. */
 #define HAK_HEAP_RISES ((int64_t)1 << 62)
@@ -101,7 +106,10 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
   HAK_RELEASE_OWN();
   hak_store_relaxed(&k->busy, busy);
 }
+/* Asked behind hak_heap_enter: what a thief did before is seen then. */
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
+
+HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
@@ -128,7 +136,7 @@ HAK_INLINE bool hak_heap_push(void *p) {
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
   hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
   if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
-  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_is_open(k))) return false; /* of no heap: an arena's, or of pieces */
+  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!hak_heap_is_met(k))) {

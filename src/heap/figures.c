@@ -1,7 +1,39 @@
 /* Figures of heaps, for statistics. */
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/cache.h"
+
+static void add_counts(hak_heap_counts *sum, const hak_heap_cache *k) {
+  sum->live += hak_heap_live(k);
+  sum->requests += hak_load_relaxed(&k->requests);
+  sum->frees += hak_load_relaxed(&k->frees);
+}
+
+static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    const hak_heap_cache *k = __atomic_load_n(&th->caches[i], __ATOMIC_ACQUIRE);
+    if (k != &hak_no_heap_cache && hak_load_relaxed(&k->life) != 0 && hak_heap_cache_has_heap(k)) add_counts(sum, k);
+  }
+}
+
+bool hak_heap_has_aside_locked(const hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  bool has = false;
+  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = hak_heap_is_aside(k);
+  return has;
+}
+
+/* Caches change heaps under the lock. */
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
+  hak_heap_counts sum = {0};
+  hak_assert_held(&hak_heaps_lock);
+  for (const hak_heap_cache *k = h == NULL ? NULL : h->caches; k != NULL; k = k->next) add_counts(&sum, k);
+  for (const hak_tcache *t = h == NULL ? hak_tcache_made() : NULL; t != NULL; t = t->next) {
+    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
+    if (th != NULL) add_counts_of(&sum, th);
+  }
+  return sum;
+}
 
 static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
 

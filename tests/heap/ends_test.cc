@@ -21,6 +21,8 @@
 
 #include "fake_os.h"
 #include "hak.h"
+extern "C" void hak_heap_decay_others(hak_deferred *deferred); // heap/heap.h
+extern "C" void hak_heap_trim_some(hak_deferred *deferred);
 #include "large/huge.h"
 #include "proc_status.h"
 #include "rotation.h"
@@ -1102,5 +1104,74 @@ TEST(Misused, WhatIsNoHeapIsDestroyed) {
 }
 
 #endif
+
+// --- what stays with heaps that are empty ---
+
+size_t work(hakmem_heap *heap) {
+  std::vector<void *> blocks;
+  for (size_t size : {64, 200, 1000, 3000, 12000, 24000, 100000}) {
+    for (size_t taken = 0; taken < 200 * KIB; taken += size) blocks.push_back(hakmem_heap_malloc(heap, size));
+  }
+  size_t held = stats_of(heap).held;
+  for (void *p : blocks) hakmem_free(p);
+  return held;
+}
+
+TEST(Empty, HeapsKeepNothingAfterAPurge) {
+  std::vector<std::unique_ptr<Heap>> heaps;
+  for (int i = 0; i < 20; i++) {
+    heaps.push_back(std::make_unique<Heap>());
+    for (int round = 0; round < 3; round++) EXPECT_GT(work(*heaps.back()), MIB);
+  }
+  hakmem_purge();
+  for (auto &heap : heaps) {
+    EXPECT_EQ(heap->stats().held, 0u);
+    work(*heap);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// By the clock: what was not used since its last turn.
+TEST(Empty, CachesOfSleepingThreadsKeepNothing) {
+  Heap heap;
+  std::atomic<bool> asleep{false}, end{false};
+  std::thread thread([&] {
+    for (int round = 0; round < 50; round++) work(heap);
+    asleep = true;
+    while (!end) std::this_thread::yield();
+    work(heap);
+  });
+  while (!asleep) std::this_thread::yield();
+  size_t before = heap.stats().held;
+  hak_deferred d = {};
+  for (int turn = 0; turn < 2; turn++) hak_heap_decay_others(&d);
+  hak_heap_trim_some(&d);
+  hak_slow_exit(&d);
+  EXPECT_GT(before, 256 * KIB);
+  EXPECT_EQ(heap.stats().held, 0u);
+  end = true;
+  thread.join();
+  EXPECT_EQ(heap.live(), 0u);
+}
+
+// A kept mapping serves the next block, and counts as what was asked for.
+TEST(Empty, MappingsServeLaterBlocks) {
+  Heap heap(60 * MIB);
+  void *p = hakmem_heap_malloc(heap, 44 * MIB);
+  ASSERT_NE(p, nullptr);
+  memset(p, 1, 44 * MIB);
+  uint64_t before = process_stats().mmap;
+  for (size_t i = 0; i < 10; i++) {
+    hakmem_free(p);
+    p = hakmem_heap_calloc(heap, 1, (44 - i / 2) * MIB);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(heap.live(), (44 - i / 2) * MIB);
+    EXPECT_EQ(*static_cast<char *>(p), 0);
+    EXPECT_EQ(static_cast<char *>(p)[40 * MIB - 1], 0);
+    *static_cast<char *>(p) = 1;
+  }
+  if (HAK_HARD(GUARDS)) return;
+  EXPECT_EQ(process_stats().mmap, before);
+}
 
 }  // namespace
