@@ -24,8 +24,18 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
+static HAK_NOINLINE void *malloc_near(hak_heap *heap, size_t size) {
+  int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
+  unsigned c = hak_class_for(size);
+  void *p = HAK_UNLIKELY(left < 0) || !hak_heap_has_slabs(heap, c) ? NULL : hak_heap_pop_aside(heap, c);
+  if (p != NULL) hak_tls.countdown = left;
+  return p;
+}
+
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
+  void *p = HAK_UNLIKELY(hak_load_relaxed(&heap->near_limit) != HAK_HEAP_NOT_NEAR) && size <= HAK_SHARED_MAX ? malloc_near(heap, size) : NULL;
+  if (p != NULL) return p;
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 

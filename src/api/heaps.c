@@ -64,8 +64,8 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 }
 
 /* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
-static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferred *d) {
-  for (bool final = false; r.p == NULL && r.refuser != NULL && !final;) {
+static hak_heap_try without_caches(hak_heap_try r, const request *q, bool was_final, hak_deferred *d) {
+  for (bool final = was_final && hak_heap_is_drained(r.refuser); r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
     bool was_drained = hak_heap_is_drained(refuser);
     if (!was_drained) hak_heap_drain(refuser, d);
@@ -76,9 +76,10 @@ static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferre
   return r;
 }
 
-static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d) {
+/* drained: the heap was, before the attempt. */
+static hak_heap_try take_back(hak_heap_try r, const request *q, bool drained, hak_deferred *d) {
   uint64_t called = 0;
-  while ((r = without_caches(r, q, d)).p == NULL && r.refuser != NULL) {
+  for (bool final = drained && r.refuser == q->h; (r = without_caches(r, q, final, d)).p == NULL && r.refuser != NULL; final = false) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
     call_back(q->h, r.refuser, (called & bit) != 0, d);
@@ -91,8 +92,9 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
 static void *serve(const request *q, bool counts) {
   hak_deferred d = {0};
   hak_slow_entry(hak_pool_is_full());
+  bool drained = hak_heap_is_drained(q->h);
   hak_heap_try r = attempt(q, &d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, &d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, drained, &d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
     hak_reclaim();
     r = attempt(q, &d);

@@ -243,11 +243,9 @@ static void *map_block(size_t bytes, size_t align, bool *zeroed) {
   hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
   *zeroed = kept.p == NULL;
   if (kept.p == NULL) return hak_huge_alloc(bytes, align, true);
-  if (kept.bytes > bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) {
-    hak_huge_unmap(kept.p, kept.bytes);
-    return NULL; /* no more mappings are to be had */
-  }
-  return hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
+  bool fits = kept.bytes == bytes || hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes);
+  if (!fits) hak_huge_unmap(kept.p, kept.bytes); /* no more mappings are to be had */
+  return fits ? hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE) : NULL;
 }
 
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
@@ -299,9 +297,8 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
     t = take_spans(h, size, align, zeroed);
     hak_lock_drop(hak_heap_lock(h));
     if (t.p != NULL || t.refuser != NULL) return t;
-    /* Regions are full, or none fits: a mapping may still be had. */
   }
-  return take_mapping(h, size, align, zeroed);
+  return take_mapping(h, size, align, zeroed); /* also where regions are full, or none fits */
 }
 
 size_t hak_heap_large_size(const hak_span *s, const void *p) {

@@ -20,7 +20,7 @@ _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heap
 
 hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX};
 
-static hak_thread_heaps *make_heaps(hak_tcache *t) {
+hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (th != NULL) return th;
   th = (hak_thread_heaps *)(void *)hak_meta_take();
@@ -61,12 +61,13 @@ static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k
 
 /* --- whose it is --- */
 
-static bool is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
 static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief) & HAK_HEAP_THIEF) != 0; }
 
 HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  if (th == NULL) return NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_UNLIKELY(k->life != h->life)) k = th->caches[hak_heap_second_place(h->index)];
   return k->life == h->life ? k : NULL;
 }
 
@@ -120,9 +121,9 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
   hak_heap *h = k->entry->heap;
   if (is_large(c))
-    hak_heap_put_large(h, blocks, count, !is_aside(k), d);
+    hak_heap_put_large(h, blocks, count, !hak_heap_is_aside(k), d);
   else
-    hak_heap_put(h, c, blocks, count, !is_aside(k), d);
+    hak_heap_put(h, c, blocks, count, !hak_heap_is_aside(k), d);
 }
 
 /* Under the registry lock: the heap may have ended. */
@@ -156,7 +157,7 @@ static size_t cached_bytes(const hak_heap_cache *k) {
 /* What the cache has counts no more to limits: each block is charged when it is handed out. */
 static void set_aside(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (is_aside(k) || !hak_heap_cache_has_heap(k)) return;
+  if (hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
   size_t bytes = cached_bytes(k);
   fold(k);
   if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
@@ -166,7 +167,7 @@ static void set_aside(hak_heap_cache *k) {
 /* The other way, if a limit does not say no. */
 static void take_back_in(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (!is_aside(k) || !hak_heap_cache_has_heap(k)) return;
+  if (!hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
   size_t bytes = cached_bytes(k);
   if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_relaxed(&k->thief, 0);
 }
@@ -210,14 +211,25 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
+/* Nobody's use: none's, of a heap that has ended, or not used since the thread's cache was decayed last. */
+static bool is_idle(const hak_heap_cache *k) {
+  return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
+}
+
+static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
+  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
+  return is_idle(th->caches[second]) && !is_idle(th->caches[first]) ? second : first;
+}
+
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
  * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  hak_thread_heaps *th = make_heaps(t);
+  hak_thread_heaps *th = hak_thread_make_heaps(t);
   if (th == NULL) return NULL;
-  unsigned i = h->index % HAK_HEAPS_OF_THREAD;
-  if (++th->misses[i] < HOT_AFTER) return NULL;
-  th->misses[i] = 0;
+  unsigned first = hak_heap_first_place(h->index);
+  if (++th->misses[first] < HOT_AFTER) return NULL;
+  th->misses[first] = 0;
+  unsigned i = place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -266,7 +278,7 @@ static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
 /* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
 HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
   bool near = is_near(h);
-  if (HAK_LIKELY(near == is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
+  if (HAK_LIKELY(near == hak_heap_is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
   settle_now(k, near);
 }
 
@@ -274,7 +286,7 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(count_of(k, c) == 0);
   unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, is_aside(k) ? 1 : wanted, &r.refuser);
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, hak_heap_is_aside(k) ? 1 : wanted, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c] += n - 1;
@@ -286,7 +298,7 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
 static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
-  if (is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
+  if (hak_heap_is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
   if (r.refuser != NULL) return r;
   r.p = hak_magazine_pop(&k->top[c]);
   hak_heap_count_alloc(k, bytes_of(c));
@@ -296,7 +308,7 @@ static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
 /* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
 static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
   HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
-  if (is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
+  if (hak_heap_is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
   *++k->top[c] = p;
   hak_heap_count_free(k, bytes_of(c));
   return true;
@@ -348,7 +360,7 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 /* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
 void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
   hak_heap_cache *k = find(hak_tls.cache, h);
-  if (k == NULL || !is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
+  if (k == NULL || !hak_heap_is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
@@ -364,8 +376,9 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
   if (th == NULL || c >= HAK_CLASS_COUNT) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
-  if (k->owner != owner || !is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
+  if (k->owner != owner || !hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
@@ -381,8 +394,7 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
 
 /* --- giving back --- */
 
-static bool is_of(const hak_heap_cache *k, const hak_heap *within) {
-  hak_assert_held(&hak_heaps_lock);
+static bool is_of(const hak_heap_cache *k, const hak_heap *within) { /* registry lock */
   return within == NULL || (hak_heap_cache_has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
@@ -405,7 +417,6 @@ static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
 }
 
 void hak_heap_flush(const hak_heap *within, hak_deferred *d) { flush_own(within, false, d); }
-
 void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 /* --- thieves, one at a time (the reach lock) --- */
@@ -436,7 +447,7 @@ static void begin_theft(theft *of, theft_kind kind) {
 
 static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && is_aside(k))) return;
+  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && hak_heap_is_aside(k))) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
   if (of->idle) k->calls_at_turn = calls;
   if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
@@ -444,16 +455,9 @@ static void choose(theft *of, hak_heap_cache *k) {
   of->group[of->count++] = k;
 }
 
-/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
-static hak_heap *next_below(hak_heap *h, const hak_heap *top) {
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
-
 /* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
-  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = next_below(h, top)) {
+  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
   }
 }
@@ -514,7 +518,6 @@ static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
 }
 
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) { return rob_all(within, ALL, d); }
-
 void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
 
 static void set_own_aside(const hak_heap *within) {
@@ -522,7 +525,7 @@ static void set_own_aside(const hak_heap *within) {
   hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache || is_aside(k)) continue;
+    if (k == &hak_no_heap_cache || hak_heap_is_aside(k)) continue;
     enter(k);
     hak_lock_take(&hak_heaps_lock);
     if (is_of(k, within)) set_aside(k);
@@ -540,13 +543,6 @@ void hak_heap_drain(hak_heap *h, hak_deferred *d) {
   bool all = rob_all(h, ASIDE, d);
   before = HAK_HEAP_DRAINING;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-}
-
-bool hak_heap_has_aside_locked(const hak_heap *h) {
-  hak_assert_held(&hak_heaps_lock);
-  bool has = false;
-  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = is_aside(k);
-  return has;
 }
 
 static void end_cache(hak_heap_cache *k, hak_deferred *d) {
@@ -576,66 +572,6 @@ void hak_heap_end_thread(hak_deferred *d) {
   }
   hak_meta_give_one(th);
 }
-
-static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
-  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
-  if (life == 0) return;
-  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
-  if (of == NULL || life != of->life) return;
-  sum->live += hak_heap_live(k);
-  sum->requests += hak_load_relaxed(&k->requests);
-  sum->frees += hak_load_relaxed(&k->frees);
-}
-
-hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
-  hak_heap_counts sum = {0};
-  hak_assert_held(&hak_heaps_lock);
-  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
-    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    if (th == NULL) continue;
-    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
-    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
-  }
-  return sum;
-}
-
-/* --- the default --- */
-
-/* The thread's default, if it was reset; NULL: it was destroyed. */
-static hak_heap *default_after_reset(hak_thread_heaps *th) {
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap *h = hak_heap_at_entry(th->default_entry);
-  if (h != NULL && h->id != th->default_id) h = NULL;
-  if (h != NULL) th->default_life = h->life;
-  hak_lock_drop(&hak_heaps_lock);
-  return h;
-}
-
-hak_heap *hak_heap_default(void) {
-  const hak_tcache *t = hak_tls.cache;
-  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  if (th == NULL || th->default_entry == NULL) return NULL;
-  bool is_same = HAK_LIKELY(hak_load_relaxed(&th->default_entry->life) == th->default_life);
-  hak_heap *h = is_same ? hak_heap_at_entry(th->default_entry) : default_after_reset(th);
-  if (HAK_LIKELY(h != NULL) && HAK_LIKELY(!hak_load_relaxed(&h->is_deleted))) return h;
-  hak_heap_set_default(hak_tls.cache, NULL); /* it was destroyed, or deleted */
-  return NULL;
-}
-
-bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
-  hak_thread_heaps *th = h == NULL ? hak_thread_heaps_of(t) : make_heaps(t);
-  if (th == NULL) return h == NULL;
-  th->default_entry = h == NULL ? NULL : hak_heap_entry_of(h);
-  th->default_id = h == NULL ? 0 : h->id;
-  th->default_life = h == NULL ? 0 : h->life;
-  if (hak_tls.in_heap == (h != NULL)) return true;
-  hak_tls.in_heap = h != NULL;
-  hak_count_aside(&th->countdown, h != NULL);
-  return true;
-}
-
-int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->countdown; }
 
 /* --- fork --- */
 

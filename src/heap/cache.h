@@ -7,7 +7,13 @@
 
 #include "heap/heap.h"
 
-#define HAK_HEAPS_OF_THREAD 8
+#define HAK_HEAPS_OF_THREAD 32
+
+/* A heap's cache is in one of two places of a thread: where others have the first, as heaps made a power of two apart do, it may be in the second. */
+HAK_INLINE uint32_t hak_heap_first_place(uint32_t index) { return index % HAK_HEAPS_OF_THREAD; }
+HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
+  return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD; /* an odd number of places further */
+}
 
 /* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
  * leave it alone. */
@@ -45,11 +51,16 @@ extern hak_heap_cache hak_no_heap_cache;
 
 HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
 
+/* The thread's; made where it has none. NULL: no memory. */
+hak_thread_heaps *hak_thread_make_heaps(hak_tcache *cache);
+
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
-  hak_heap_cache *k = th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return HAK_LIKELY(k->life == h->life) ? k : NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_LIKELY(k->life == h->life)) return k;
+  k = th->caches[hak_heap_second_place(h->index)];
+  return k->life == h->life ? k : NULL;
 }
 
 /* The heap is there: who uses it knows, or has the registry lock. */
@@ -98,6 +109,8 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
 /* Asked behind hak_heap_enter: what a thief did before is seen then. */
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
+HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
+
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   hak_tcache *t = hak_tls.cache;
@@ -121,7 +134,8 @@ HAK_INLINE bool hak_heap_push(void *p) {
   hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
   if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
   uint32_t busy = hak_heap_enter(k);

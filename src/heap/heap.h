@@ -131,6 +131,8 @@ void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
 /* The next heap by age after the one, NULL: the first; also a deleted one. NULL: there is none. */
 hak_heap *hak_heap_next_locked(const hak_heap *heap);
+/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
+hak_heap *hak_heap_next_below_locked(hak_heap *heap, const hak_heap *top);
 /* The same for walks that hold no lock: the heap that is shown stays readable, whoever ends it meanwhile, until it is handed in for the next one. `deleted`: such ones
  * too. Who leaves a walk without either keeps 1 KiB from being used again, and nobody waiting. */
 hak_heap *hak_heap_show_next(hak_heap *shown, bool deleted);
