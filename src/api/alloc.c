@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "api/api.h"
+#include "os/callers.h"
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
@@ -113,8 +114,16 @@ void *hak_invalid(void) {
 
 static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return hak_malloc_for(size, HAK_CALLER());
   return hak_or_no_memory(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                                 : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+}
+
+void *hak_malloc_for(size_t size, const void *caller) {
+  bool was = hak_caller_keeps(caller) && hak_heap_suspend();
+  void *p = hak_malloc_slow(size);
+  hak_heap_resume(was);
+  return p;
 }
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {

@@ -82,6 +82,10 @@ HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
 }
 HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
 
+/* The slow halves under a default heap, which serves the request unless the caller is one that keeps the block (os/callers.h). */
+void *hak_malloc_for(size_t size, const void *caller);
+void *hak_hard_alloc_for(size_t size, hak_family family, const void *caller);
+
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
   return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_new(hak_raw_aligned(alignment, size));

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "os/callers.h"
+#include "api/heaps.h"
 #include "api/init.h"
 #include "api/thread.h"
 #include "api/usage.h"
@@ -17,9 +19,10 @@
 HAK_LINK_INIT;
 
 /* memset would make all pages resident of a block that will stay sparse. */
-static void *calloc_large(size_t bytes, size_t align) {
-  bool zeroed = false;
+static void *calloc_large(size_t bytes, size_t align, const void *caller) {
+  bool zeroed = false, was = HAK_UNLIKELY(hak_tls.in_heap) && hak_caller_keeps(caller) && hak_heap_suspend();
   void *p = hak_raw_large(bytes, align, true, &zeroed);
+  hak_heap_resume(was);
   if (p != NULL && !zeroed) bytes = hak_totals_whole(p, bytes);
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return hak_or_no_memory(hak_totals_add(p));
@@ -29,8 +32,9 @@ void *hak_calloc(size_t count, size_t size) {
   if (HAK_HARDENED) return hak_hard_calloc(HAK_ANY_ALIGN, count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
-  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE);
-  void *p = hak_malloc(bytes);
+  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE, HAK_CALLER());
+  void *p = HAK_TOTALS ? hak_malloc(bytes) : hak_tcache_pop(bytes);
+  if (!HAK_TOTALS && HAK_UNLIKELY(p == NULL)) p = HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(bytes, HAK_CALLER()) : hak_malloc_slow(bytes);
   return HAK_LIKELY(p != NULL) ? memset(p, 0, hak_totals_whole(p, bytes)) : p;
 }
 
@@ -74,7 +78,7 @@ void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
   if (align <= HAK_GRANULE) return hak_calloc(count, size);
   if (HAK_HARDENED) return hak_hard_calloc(align, count, size);
   if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
-  if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align);
+  if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align, NULL);
   void *p = hak_aligned_as(align, bytes, HAK_FAMILY_MALLOC);
   return p == NULL ? NULL : memset(p, 0, hak_totals_whole(p, bytes));
 }

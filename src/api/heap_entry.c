@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "os/callers.h"
 #include "api/heaps.h"
 #include "api/init.h"
 #include "api/slow_exit.h"
@@ -200,6 +201,7 @@ HAK_EXPORT hakmem_heap *hakmem_heap_get_default(void) { return hak_tls.in_heap ?
 HAK_EXPORT hakmem_heap *hakmem_heap_set_default(hakmem_heap *heap) {
   hak_heap *before = hakmem_heap_get_default();
   if (heap == before) return before;
+  hak_callers_find();
   hak_tcache *t = hak_thread_cache();
   if (t == NULL || !hak_heap_set_default(t, heap)) errno = ENOMEM;
   return before;

@@ -171,20 +171,6 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p) {
   return true;
 }
 
-bool hak_heap_suspend(void) {
-  bool was = hak_tls.in_heap;
-  if (HAK_LIKELY(!was)) return false;
-  hak_tls.in_heap = false;
-  hak_count_allow();
-  return true;
-}
-
-void hak_heap_resume(bool was) {
-  if (HAK_LIKELY(!was)) return;
-  hak_tls.in_heap = true;
-  hak_count_forbid();
-}
-
 void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(size), h, p, size); }
 
 /* --- frees --- */

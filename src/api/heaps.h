@@ -10,9 +10,6 @@ void *hak_heap_alloc(hak_heap *heap, size_t size, size_t align, bool counts, boo
 void hak_heap_count_resized(hak_heap *heap, void *p, size_t size);
 /* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
 bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
-/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
-bool hak_heap_suspend(void);
-void hak_heap_resume(bool was);
 
 /* Frees p, whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, or where nothing of its heap is cached. False: take the long way. */
 bool hak_heap_free_ready(void *p);

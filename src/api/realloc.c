@@ -191,7 +191,7 @@ static void *resize_outside_regions(void *p, size_t size, size_t align, const vo
 }
 
 HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller) {
-  if (p == NULL) return hak_raw_malloc(size);
+  if (p == NULL) return HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(size, caller) : hak_raw_malloc(size);
   if (size > PTRDIFF_MAX) return hak_no_memory();
   hak_region *region = hak_region_find(p);
   if (size == 0 && align != HAK_IN_PLACE && (region != NULL || hak_block_size(p) != 0)) {

@@ -257,8 +257,6 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 
 /* --- calls --- */
 
-bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
-
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   if (!hak_heap_caches(h)) return NULL;
@@ -558,7 +556,6 @@ static void end_cache(hak_heap_cache *k, hak_deferred *d) {
 void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
-  if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);

@@ -36,3 +36,17 @@ bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
 }
 
 int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->countdown; }
+
+bool hak_heap_suspend(void) {
+  bool was = hak_tls.in_heap;
+  if (HAK_LIKELY(!was)) return false;
+  hak_tls.in_heap = false;
+  hak_count_allow();
+  return true;
+}
+
+void hak_heap_resume(bool was) {
+  if (HAK_LIKELY(!was)) return;
+  hak_tls.in_heap = true;
+  hak_count_forbid();
+}

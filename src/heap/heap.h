@@ -304,6 +304,9 @@ hak_heap_sums hak_heap_sum(void);
 hak_heap *hak_heap_default(void);
 /* Sets it. False: no memory. cache: the thread's. */
 bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
+/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
+bool hak_heap_suspend(void);
+void hak_heap_resume(bool was);
 /* Of what is sampled while requests come from it. */
 int64_t *hak_heap_countdown(void);
 
