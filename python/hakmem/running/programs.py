@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
+# Names of jemalloc's that libhakmem.so has not: what a program asks by them a jemalloc answers, of its
+# own memory. libhakmem-je.so has them.
+JEMALLOC_NAMES = frozenset(
+    (b"mallctl", b"mallctlbymib", b"mallctlnametomib", b"malloc_stats_print", b"mallocx", b"rallocx")
+)
+LIBRARY_WITH_THEM = "libhakmem-je.so"
 # What shows a sanitizer with a malloc of its own, in a program that is built with it.
 SANITIZERS = {
     b"__asan_init": "AddressSanitizer",
@@ -62,6 +68,7 @@ class Examined:
     `hakmem`: the file with a hakmem that the program has anyway: itself, or a library. A second one
     that is preloaded would write the same files and answer the same requests: none is.
     `keeps_malloc`: a tool that checks the program must have malloc, so that none is preloaded.
+    `asks_jemalloc`: the first name of jemalloc's own that the program uses.
     """
 
     path: Path | None
@@ -69,6 +76,7 @@ class Examined:
     remark: str = ""
     hakmem: Path | None = None
     keeps_malloc: bool = False
+    asks_jemalloc: str = ""
 
     @property
     def holds_hakmem(self) -> bool:
@@ -180,10 +188,14 @@ def valgrind_tool(command: Sequence[str]) -> str:
     return tool if tool in VALGRIND_TOOLS else ""
 
 
+def dynamic_names(elf: ELFFile) -> list[bytes]:
+    section = elf.get_section_by_name(".dynstr")
+    return section.data().split(b"\0") if section is not None else []
+
+
 def sanitizer_of(elf: ELFFile) -> str:
     """The sanitizer that a program is built with, if it has a malloc of its own."""
-    section = elf.get_section_by_name(".dynstr")
-    names = section.data().split(b"\0") if section is not None else []
+    names = dynamic_names(elf)
     known = next((said for mark, said in SANITIZERS.items() if mark in names), "")
     return known or ("a sanitizer" if SOME_SANITIZER in names and defines_malloc(elf) else "")
 
@@ -264,11 +276,12 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
     if ours := next((lib for lib in needed if Path(lib).name.startswith("libhakmem")), None):
         remark = f"{path} is linked with {ours}: it is under hakmem without being preloaded too"
         return Examined(path, remark=remark)
+    asks = min(JEMALLOC_NAMES.intersection(dynamic_names(elf)), default=b"").decode()
     bundled = next((lib for lib in needed if is_allocator(lib)), None)
     if bundled:
         remark = f"{path} is linked with {bundled}; a preloaded library comes before it"
-        return Examined(path, remark=remark)
-    return Examined(path)
+        return Examined(path, remark=remark, asks_jemalloc=asks)
+    return Examined(path, asks_jemalloc=asks)
 
 
 UNDER_OWN_NAMES = (
