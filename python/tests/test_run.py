@@ -338,10 +338,10 @@ def test_program_that_asks_jemalloc_is_told_of_its_library(run, made, tmp_path):
     compile_c(program, [source], str(library), f"-Wl,-rpath,{tmp_path}")
     assert examine([str(program)]).asks_jemalloc == "mallctl"
     assert examine([str(made / "allocates")]).asks_jemalloc == ""
-    result = run("run", "--", str(program))
-    assert result.exit_code == 0
+    result = run("--", str(program))
+    assert result.returncode == 0
     assert "libhakmem-je.so does" in result.stderr
-    assert "libhakmem-je" not in run("run", "--", str(made / "allocates")).stderr
+    assert "libhakmem-je" not in run("--", str(made / "allocates")).stderr
 
 
 def test_program_that_prints_no_counter_is_proved_from_its_memory(made, capfd):

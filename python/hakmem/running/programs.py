@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
-# Names of jemalloc's that libhakmem.so has not: what a program asks by them a jemalloc answers, of its
-# own memory. libhakmem-je.so has them.
+# Names of jemalloc's that libhakmem.so has not: what a program asks by them a jemalloc answers, of
+# its own memory. libhakmem-je.so has them.
 JEMALLOC_NAMES = frozenset(
-    (b"mallctl", b"mallctlbymib", b"mallctlnametomib", b"malloc_stats_print", b"mallocx", b"rallocx")
+    (b"mallctl", b"mallctlbymib", b"mallctlnametomib", b"malloc_stats_print", b"mallocx")
 )
 LIBRARY_WITH_THEM = "libhakmem-je.so"
 # What shows a sanitizer with a malloc of its own, in a program that is built with it.
