@@ -343,6 +343,21 @@ def test_linked_allocator_is_a_remark(made, tmp_path, build):
     assert "linked with" in found.remark
 
 
+def test_program_that_asks_jemalloc_is_told_of_its_library(run, made, tmp_path):
+    source, program = tmp_path / "asks.c", tmp_path / "asks"
+    library = tmp_path / "libjemalloc.so.2"
+    source.write_text("int mallctl(void) { return 0; }\n")
+    compile_c(library, [source], "-shared", "-fPIC")
+    source.write_text("int mallctl(void); int main(void) { return mallctl(); }\n")
+    compile_c(program, [source], str(library), f"-Wl,-rpath,{tmp_path}")
+    assert examine([str(program)]).asks_jemalloc == "mallctl"
+    assert examine([str(made / "allocates")]).asks_jemalloc == ""
+    result = run("--", str(program))
+    assert result.returncode == 0
+    assert "libhakmem-je.so does" in result.stderr
+    assert "libhakmem-je" not in run("--", str(made / "allocates")).stderr
+
+
 def test_program_that_prints_no_counter_is_proved_from_its_memory(made, capfd):
     served = hakmem_served([str(made / "allocates")], made / "libserving.so")
     # It fails with status 3: a run with a problem proves nothing.

@@ -185,6 +185,8 @@ typedef struct hak_os_identity {
   bool is_regular;
 } hak_os_identity;
 bool hak_os_identify(int fd, hak_os_identity *out);
+/* Whether somebody may be reading there. */
+bool hak_os_is_terminal(int fd);
 /* Another descriptor of it, with a high number: programs close low ones, and count on them; negative: there is none to be had. */
 int hak_os_duplicate_high(int fd);
 /* To any descriptor; 0, or the errno value of the write that failed. */

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -161,6 +162,11 @@ bool hak_os_identify(int fd, hak_os_identity *out) {
   if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
   *out = (hak_os_identity){file.st_dev, file.st_ino, S_ISREG(file.st_mode)};
   return true;
+}
+
+bool hak_os_is_terminal(int fd) {
+  struct winsize size;
+  return hak_os_call(SYS_ioctl, fd, TIOCGWINSZ, &size) == 0;
 }
 
 #define HIGH_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
