@@ -9,9 +9,10 @@
 
 #define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
 /* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
- * always fits. Where the process may have no mapping more at all, up to 4 GiB, aligned to 2 GiB at most: growing the region takes none. */
-#define HAK_EXTENT_CHUNK ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS) * HAK_SPAN_SIZE)
-#define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_LONGEST_SPANS))
+ * always fits. Hardened build: what lies between two guards. Where the process may have no mapping more at all, up to 4 GiB, aligned to
+ * 2 GiB at most: growing the region takes none. */
+#define HAK_EXTENT_CHUNK ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_CHUNK_SPANS) * HAK_SPAN_SIZE)
+#define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_LONGEST_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
 
 #define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)

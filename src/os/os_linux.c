@@ -153,7 +153,7 @@ bool hak_os_is_one_mapping(void *addr, size_t size) {
   size_t page = hak_os_page_size();
   hak_os_count(&hak_os_stats.mremap);
   long result = hak_os_call(SYS_mremap, addr, size, size + page, 0, 0);
-  if (!hak_os_call_failed(result)) hak_os_unmap_own((char *)addr + size, page);
+  if (!hak_os_call_failed(result)) linux_unmap_own((char *)addr + size, page);
   return !hak_os_call_failed(result) || result == -ENOMEM;
 }
 

@@ -239,7 +239,7 @@ static size_t start_of_last(const hak_region *r, size_t chunk, size_t end) {
 /* Takes spans of more than one chunk, or aligned to one and more: of neighbouring chunks what is free, and what becomes accessible behind the last. */
 static hak_span *take_long_from(hak_region *r, size_t spans, size_t align, bool *zeroed) {
   size_t base = r->base >> HAK_SPAN_SHIFT, start = hak_align_up(base + r->first_span, align) - base, kept = 0;
-  for (size_t chunk = start / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
+  for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
     size_t end = hak_min_size((chunk + 1) * HAK_CHUNK_SPANS, r->ready_spans), last = start_of_last(r, chunk, end);
     if (last > hak_max_size(chunk * HAK_CHUNK_SPANS, r->first_span)) start = hak_align_up(base + last, align) - base;
     while (end == r->ready_spans && end < start + spans && grow(r, start + spans - end, false)) end = r->ready_spans;

@@ -388,7 +388,7 @@ class HugeRefused : public testing::Test {
 };
 
 TEST_F(HugeRefused, ARunServesUpTo64MiB) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   for (size_t mib : {33, 50, 64}) {
     char *p = static_cast<char *>(hakmem_calloc(mib, HAK_MIB));
     ASSERT_TRUE(is_run(p)) << mib;
@@ -405,7 +405,7 @@ TEST_F(HugeRefused, ARunServesUpTo64MiB) {
 
 // A process that may have no mapping more can still make more of a region accessible.
 TEST_F(HugeRefused, LongRunsServeWhereNothingCanBeMapped) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   struct { size_t align, bytes; } const requests[] = {{16, 65 * HAK_MIB}, {4096, 300 * HAK_MIB}, {16, 129 * HAK_MIB}, {64 * HAK_MIB, 100}, {128 * HAK_MIB, 70 * HAK_MIB}};
   for (int round = 0; round < 2; round++) {
     std::vector<char *> blocks;
@@ -431,7 +431,7 @@ TEST_F(HugeRefused, LongRunsServeWhereNothingCanBeMapped) {
 }
 
 TEST_F(HugeRefused, LongRunsAreResized) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   char *p = static_cast<char *>(hakmem_malloc(200 * HAK_MIB));
   ASSERT_TRUE(is_run(p));
   p[0] = 1;
@@ -447,7 +447,7 @@ TEST_F(HugeRefused, LongRunsAreResized) {
 }
 
 TEST_F(HugeRefused, AlignedUpToAHugePage) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   for (size_t align : {PAGE, HAK_SPAN_SIZE, HAK_HUGE_PAGE}) {
     void *p = hakmem_aligned_alloc(align, 40 * HAK_MIB);
     ASSERT_TRUE(is_run(p)) << align;
@@ -461,7 +461,7 @@ TEST_F(HugeRefused, AlignedUpToAHugePage) {
 }
 
 TEST_F(HugeRefused, ReallocGoesBothWays) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   char *p = static_cast<char *>(hakmem_malloc(40 * HAK_MIB));
   ASSERT_TRUE(is_run(p));
   p[0] = 1;
@@ -485,7 +485,7 @@ TEST_F(HugeRefused, ReallocGoesBothWays) {
 }
 
 TEST_F(HugeRefused, TheLimitHolds) {
-  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_HARD(GUARDS)) GTEST_SKIP() << "guards stand in between";
   hak_deferred d = {};
   hak_decay_all(0, &d);
   hak_budget_figures figures;

@@ -48,7 +48,9 @@ DOCUMENT = Shape({
     **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
     "stopped_ms": NEWER,
     **dict.fromkeys(("version", "program"), TEXT),
-    "samples": Shape({**counts("taken live dropped stacks_dropped own_bytes"), "labels_evicted": NEWER}),
+    "samples": Shape(
+        {**counts("taken live dropped stacks_dropped own_bytes"), "labels_evicted": NEWER}
+    ),
     "live": Shape(AMOUNT),
     "total": Shape(AMOUNT),
     "peak": Shape(counts("bytes count at_ms")),
