@@ -44,6 +44,7 @@ void hak_thread_end(void) {
   hak_deferred d = {0};
   hak_forbid_end();
   if (HAK_HARDENED) hak_quarantine_flush(); /* else nobody could use the blocks before the cache is another thread's */
+  if (hak_tls.in_heap && hak_tls.cache != NULL) hak_heap_set_default(hak_tls.cache, NULL);
   hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
   hak_slow_exit(&d);

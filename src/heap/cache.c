@@ -211,14 +211,9 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
-/* Nobody's use: none's, of a heap that has ended, or not used since the thread's cache was decayed last. */
-static bool is_idle(const hak_heap_cache *k) {
-  return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
-}
-
 static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
   unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
-  return is_idle(th->caches[second]) && !is_idle(th->caches[first]) ? second : first;
+  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
 }
 
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
@@ -256,8 +251,6 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 }
 
 /* --- calls --- */
-
-bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
 
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
@@ -558,7 +551,6 @@ static void end_cache(hak_heap_cache *k, hak_deferred *d) {
 void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
-  if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);

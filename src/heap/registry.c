@@ -407,6 +407,8 @@ uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
 
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
 
+bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
+
 /* --- what counts --- */
 
 static bool charge_one(hak_heap *h, size_t bytes) {
