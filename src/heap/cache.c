@@ -211,14 +211,9 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
-/* Nobody's use: none's, of a heap that has ended, or not used since the thread's cache was decayed last. */
-static bool is_idle(const hak_heap_cache *k) {
-  return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
-}
-
 static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
   unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
-  return is_idle(th->caches[second]) && !is_idle(th->caches[first]) ? second : first;
+  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
 }
 
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there

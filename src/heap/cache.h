@@ -66,6 +66,11 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
 /* The heap is there: who uses it knows, or has the registry lock. */
 HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
+/* None, of a heap that has ended, or not used since the thread's cache was decayed last. */
+HAK_INLINE bool hak_heap_cache_is_idle(const hak_heap_cache *k) {
+  return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
+}
+
 /* In `most`: the thread is about to store 0 to `below`, which does not count. */
 #define HAK_HEAP_RISES ((int64_t)1 << 62)
 HAK_INLINE int64_t hak_heap_most(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) & ~HAK_HEAP_RISES; }
