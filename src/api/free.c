@@ -62,9 +62,8 @@ static void free_block(void *p, unsigned class_code) {
   hak_slow_exit(&d);
 }
 
-static HAK_NOINLINE void free_slowly(void *p, unsigned main_code) {
+static HAK_NOINLINE void free_slowly(void *p) {
   if (p == NULL) return;
-  if (main_code == HAK_CODE_SAMPLED && !hak_profile_has_samples() && hak_heap_free_ready(p)) return;
   hak_region *region = hak_region_find(p);
   if (HAK_UNLIKELY(region == NULL)) {
     free_outside_regions(p, HAK_CALLER());
@@ -97,7 +96,7 @@ static bool free_known(void *p, unsigned code) {
 }
 
 HAK_NOINLINE void hak_free_slow(void *p, size_t code) {
-  if (!free_known(p, (unsigned)code) && !free_in_further(p)) free_slowly(p, (unsigned)code);
+  if (!free_known(p, (unsigned)code) && !free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {

@@ -175,8 +175,23 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
+static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
+  hak_deferred d = {0};
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
+  return true;
+}
+
+/* Near a limit, or where nothing of its heap is cached. False: take the long way. */
+static bool free_ready(const hak_span *s, void *p) {
+  uint32_t tag = hak_load_relaxed(&s->tag);
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
+}
+
 void hak_heap_free_block(hak_region *region, void *p) {
   hak_span *s = hak_region_span(region, p);
+  if (!hak_profile_has_samples() && free_ready(s, p)) return;
   unsigned c;
   hak_heap *h = hak_heap_at(s, p, &c);
   if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
@@ -190,20 +205,6 @@ void hak_heap_free_block(hak_region *region, void *p) {
     hak_heap_give_one(h, s, p, c, &d);
   }
   hak_slow_exit(&d);
-}
-
-static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
-  hak_deferred d = {0};
-  if (!hak_heap_put_ready(tag, p, &d)) return false;
-  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
-  return true;
-}
-
-bool hak_heap_free_ready(void *p) {
-  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
-  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
-  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {

@@ -11,8 +11,6 @@ void hak_heap_count_resized(hak_heap *heap, void *p, size_t size);
 /* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
 bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 
-/* Frees p, whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, or where nothing of its heap is cached. False: take the long way. */
-bool hak_heap_free_ready(void *p);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);

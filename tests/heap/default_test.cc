@@ -318,7 +318,7 @@ TEST(Default, HasNothingOfTheLibrarysThreads) {
   EXPECT_EQ(hakmem_heap_get_default(), nullptr);
 }
 
-#if defined(__GLIBC__) && defined(__OPTIMIZE__)
+#if defined(__GLIBC__) && HAKMEM_OPTIMIZED // else malloc does not see who calls it
 // Thread-local blocks are the loader's, which keeps them beyond the heap, and ends the program where it gets none.
 TEST(Default, HasNothingOfTheLoader) {
   void *library = dlopen(HEAP_PLUG, RTLD_NOW);
