@@ -236,18 +236,16 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
 
 /* --- large blocks --- */
 
-/* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
- * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
 /* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new one. */
 static void *map_block(size_t bytes, size_t align, bool *zeroed) {
   hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
-  *zeroed = kept.p == NULL;
-  if (kept.p == NULL) return hak_huge_alloc(bytes, align, true);
-  bool fits = kept.bytes == bytes || hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes);
-  if (!fits) hak_huge_unmap(kept.p, kept.bytes); /* no more mappings are to be had */
-  return fits ? hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE) : NULL;
+  if ((*zeroed = kept.p == NULL)) return hak_huge_alloc(bytes, align, true);
+  if (kept.bytes != bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) return hak_huge_unmap(kept.p, kept.bytes), NULL;
+  return hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
 }
 
+/* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
+ * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
