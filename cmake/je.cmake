@@ -3,7 +3,7 @@ file(GLOB je_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/je/*.c)
 hakmem_shared(hakmem_je ${HAKMEM_CORE_SOURCES} ${PROJECT_SOURCE_DIR}/src/api/totals.c ${je_sources})
 
 # The main library's symbols and jemalloc's.
-set(je_names mallocx rallocx xallocx sallocx dallocx sdallocx mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message malloc_conf)
+set(je_names mallocx rallocx xallocx sallocx dallocx sdallocx mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message malloc_conf malloc_conf_2_conf_harder)
 file(READ ${HAKMEM_SYMBOLS} je_map)
 list(JOIN je_names "; " je_exports)
 string(REPLACE "  local: *;" "    ${je_exports};\n  local: *;" je_map "${je_map}")

@@ -1,13 +1,13 @@
 /* The end of a heap beside threads that have something of it: a cache that is emptied, a heap that follows with the same memory and index, the same heap
  * after a reset, a block that is freed while its heap is deleted. The first heap has life 1, what follows life 2; blocks and mappings are numbered as their life. The
- * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (reach.pml has their protocol, here a lock).
+ * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (heap_limit.pml has their protocol, here a lock).
  *
  * mirrors src/heap/cache.h: return HAK_LIKELY(k->life == h->life) ? k : NULL;
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;
  * mirrors src/heap/registry.c: hak_heap_take_locks(h);
- * mirrors src/heap/registry.c: for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
+ * mirrors src/heap/registry.c: counts && out != 0 && above != NULL; above = above->parent) hak_sub_relaxed(&above->out, out);
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
  * mutant LIFE_STAYS: assertion | a heap that ends keeps its life until it is given back

@@ -37,6 +37,13 @@ mkdir -p "$(dirname "$out")"
 out=$(cd "$(dirname "$out")" && pwd)/$(basename "$out")
 cd "$(dirname "$0")/.."
 
+wanted() {
+    local name
+    for name in "${without[@]}"; do
+        [ "$name" != "$1" ] || return 1
+    done
+}
+
 for name in "${without[@]}"; do
     if [ ! -e "packaging/$name/package.sh" ]; then
         echo "dist.sh: --without $name: there is no packaging/$name/package.sh" >&2
@@ -50,6 +57,16 @@ if [ -n "$changed" ]; then
     exit 1
 fi
 
+# Said before anything is built: a release takes minutes.
+for needs in packaging/*/needs.sh; do
+    name=$(basename "$(dirname "$needs")")
+    { [ -e "packaging/$name/package.sh" ] && wanted "$name"; } || continue
+    if ! lacking=$("$needs" 2>&1); then
+        echo "dist.sh: packaging/$name/package.sh cannot work here: $lacking: nothing done" >&2
+        exit 1
+    fi
+done
+
 # What a tool may write into a package without being asked.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
@@ -60,13 +77,6 @@ export PACKAGING_TOOLS
 # All in a folder beside OUT_DIR that takes its place when the release is whole.
 work=$(mktemp -d "$out.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-
-wanted() {
-    local name
-    for name in "${without[@]}"; do
-        [ "$name" != "$1" ] || return 1
-    done
-}
 
 make_release() {
     local to=$1 script name

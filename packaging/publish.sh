@@ -7,10 +7,11 @@
 #   pypi    wheels, by twine, which exchanges the token itself
 #   crates  hakmem-sys, then hakmem, by cargo, with a token of crates.io that lives for half an hour; refused where the crates that cargo
 #           would send differ from those in DIST
-#   npm     the package, by npm 11.5 or later, which exchanges the token itself and adds provenance
+#   npm     the package, by the npm of packaging/npm/publish, which exchanges the token itself and adds provenance
 #   forge   a release of the tag with all files and the notes, by gh (GH_TOKEN)
 #
-# --dry-run checks DIST and prints the commands. DIST is checked against its SHA256SUMS in any case.
+# --dry-run checks DIST and prints the commands. DIST is checked against its SHA256SUMS in any case; and each file, by gh (GH_TOKEN), for an
+# attestation of the forge that the release workflow built it, from this tag and commit. Whoever could change DIST could change its sums.
 set -euo pipefail
 
 usage() {
@@ -27,6 +28,17 @@ version=$(packaging/version.sh)
 
 # run COMMAND...: or says it
 run() { if [ -n "$dry" ]; then echo "would run: $*"; else "$@"; fi; }
+# attested FILE...: built by the release workflow of this repository, for this tag and commit
+attested() {
+    local file
+    [ -z "$dry" ] || return 0
+    : "${GITHUB_REPOSITORY:?publish.sh: attestations are of a repository}" "${GITHUB_REF:?}" "${GITHUB_SHA:?}"
+    for file; do
+        gh attestation verify "$file" --repo "$GITHUB_REPOSITORY" --signer-workflow "$GITHUB_REPOSITORY/.github/workflows/release.yml" \
+            --source-ref "$GITHUB_REF" --source-digest "$GITHUB_SHA" --deny-self-hosted-runners >&2 ||
+            { echo "publish.sh: $file has no attestation of the release workflow for $GITHUB_REF: nothing was published" >&2; exit 1; }
+    done
+}
 files() { # files PATTERN...: each must be there
     local pattern found
     for pattern; do
@@ -51,12 +63,14 @@ case $kind in
 pypi)
     mapfile -t wheels < <(files "hakmem-$version-*.whl")
     [ ${#wheels[@]} -gt 0 ] || exit 1
+    attested "${wheels[@]}"
     tools=$([ -n "$dry" ] || packaging/tools.sh wheel)
     run "${tools:-TOOLS}/bin/twine" upload --non-interactive --disable-progress-bar "${wheels[@]}"
     ;;
 crates)
     mapfile -t crates < <(files "hakmem-sys-$version.crate" "hakmem-$version.crate")
     [ ${#crates[@]} -eq 2 ] || exit 1
+    attested "${crates[@]}"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     packaging/rust/package.sh "$work/made" --no-verify >/dev/null
@@ -76,14 +90,15 @@ crates)
 npm)
     mapfile -t packages < <(files "hakmem-$version.tgz")
     [ ${#packages[@]} -eq 1 ] || exit 1
-    have=$(npm --version)
-    [ -n "$dry" ] || [ "$(printf '%s\n' 11.5.1 "$have" | sort -V | head -n 1)" = 11.5.1 ] ||
-        { echo "publish.sh: npm $have knows no trusted publishing: 11.5.1 does" >&2; exit 1; }
-    run npm publish --provenance --access public "${packages[0]}"
+    attested "${packages[0]}"
+    locked=${NPM_TOOLS:-packaging/npm/publish}
+    [ -n "$dry" ] || npm ci --ignore-scripts --no-audit --no-fund --prefix "$locked" >&2
+    run "$locked/node_modules/.bin/npm" publish --provenance --access public "${packages[0]}"
     ;;
 forge)
     mapfile -t all < <(cd "$dist" && find . -maxdepth 1 -type f -printf '%P\n' | LC_ALL=C sort)
     mapfile -t packed < <(cd "$dist" && find debian recipes -type f 2>/dev/null | LC_ALL=C sort)
+    attested "${all[@]/#/$dist/}" "${packed[@]/#/$dist/}"
     # A release has no folders: recipes go as one archive.
     arguments=("${all[@]/#/$dist/}")
     for file in "${packed[@]}"; do [[ $file != debian/* ]] || arguments+=("$dist/$file"); done

@@ -5,6 +5,7 @@ With libraries in hakmem/lib (packaging/wheel/package.sh) the wheel is one of a 
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -19,5 +20,7 @@ class WithLibraries(Distribution):
         return (HERE / "hakmem" / "lib").exists()
 
 
+# Where the sources are, as packaging/README.md has it; else where the project's documentation is.
+home = os.environ.get("HAKMEM_REPOSITORY") or "https://docs.rs/hakmem"
 version = PROJECT.search((HERE.parent / "CMakeLists.txt").read_text())[1]
-setup(version=version, distclass=WithLibraries)
+setup(version=version, distclass=WithLibraries, url=home)

@@ -3,7 +3,7 @@
 # lacks. The generator lives in an environment of its own, build/docs-venv, which the first call installs from PyPI.
 #
 #   scripts/docs.sh            installs the generator where it is missing, and builds
-#   scripts/docs.sh --check    builds into a temporary folder, and installs nothing: status 77 without the generator
+#   scripts/docs.sh --check [FOLDER]   builds into FOLDER, or a temporary one, and installs nothing: status 77 without the generator
 #   scripts/docs.sh --serve    shows the site at http://127.0.0.1:8000/ while the documents are edited
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,8 +21,11 @@ case ${1:-} in
         echo "no site generator: make docs installs one"
         exit 77
     fi
-    site=$(mktemp -d)
-    trap 'rm -rf "$site"' EXIT
+    site=${2-}
+    if [ -z "$site" ]; then
+        site=$(mktemp -d)
+        trap 'rm -rf "$site"' EXIT
+    fi
     "$environment/bin/mkdocs" build --strict --site-dir "$site"
     for page in index.html search/search_index.json troubleshooting.html; do
         [ -s "$site/$page" ] || { echo "the site has no $page" >&2; exit 1; }
@@ -31,7 +34,7 @@ case ${1:-} in
     ;;
 '' | --serve) ;;
 *)
-    echo "usage: scripts/docs.sh [--check|--serve]" >&2
+    echo "usage: scripts/docs.sh [--check [FOLDER]|--serve]" >&2
     exit 2
     ;;
 esac
@@ -40,7 +43,7 @@ if [ -z "$environment" ]; then
     environment=build/docs-venv
     install_generator() {
         python3 -m venv --clear build/docs-venv &&
-            build/docs-venv/bin/pip install --disable-pip-version-check -r scripts/docs-requirements.txt
+            build/docs-venv/bin/pip install --disable-pip-version-check --require-hashes -r scripts/docs-requirements.lock
     }
     export -f install_generator
     scripts/step.sh "Setting up build/docs-venv for the documents" build/docs-venv.log bash -c install_generator

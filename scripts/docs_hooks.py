@@ -1,5 +1,6 @@
 """For mkdocs: README.md and CHANGELOG.md become pages, and links from documents to other files of the source tree lead to
-copies of these files in the site. The documents themselves keep links that work in the source tree."""
+copies of these files in the site. The documents themselves keep links that work in the source tree. Search ranks what was
+decided and changed below what is, and long names in code break between their parts."""
 
 import posixpath
 import re
@@ -11,6 +12,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+# Decisions tell how it came to be, and speak of everything: pages that tell what is come before them.
+SEARCH_WEIGHTS = {"decisions/": 0.02, "changelog": 0.02}
+# This generator takes what is in angle brackets for a tag, and leaves it out of the anchor; the forges do not.
+PER_CLASS = re.compile(r"^### `(HAKMEM_\w+)<n>`$", re.MULTILINE)
+INLINE = re.compile(r"<pre\b.*?</pre>|(<code>)(.*?)(</code>)", re.DOTALL)
+ENTITY_OR_TAG = re.compile(r"(<[^>]*>|&\w+;|&#\d+;)")
+SIGN = re.compile(r"([./=|,]|::)(?=\w)")
 CODE = re.compile(r"^(?:```.*?^```|(?: {4}|\t).*?$)", re.MULTILINE | re.DOTALL)
 
 
@@ -73,4 +81,20 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    return rewrite(page.file.src_uri, markdown)
+    weight = next((weight for start, weight in SEARCH_WEIGHTS.items() if page.file.src_uri.startswith(start)), None)
+    if weight is not None:
+        page.meta["search"] = {"boost": weight}
+    return PER_CLASS.sub(lambda found: f"{found[0]} {{ #{found[1].lower()}n }}", rewrite(page.file.src_uri, markdown))
+
+
+def with_breaks(code):
+    """Code may go on in the next line behind a sign, never within a name."""
+    if code[1] is None:
+        return code[0]
+    parts = ENTITY_OR_TAG.split(code[2])  # every second one is a tag or an entity
+    parts[::2] = [SIGN.sub(r"\1<wbr>", part) for part in parts[::2]]
+    return code[1] + "".join(parts) + code[3]
+
+
+def on_post_page(output, **_):
+    return INLINE.sub(with_breaks, output)

@@ -89,6 +89,9 @@ tables_are_written() {
     [ ! -x "$build/tools/gen_figures" ] || diff <("$build/tools/gen_figures" python) python/hakmem/processes/figures_table.py
 }
 
+tools_are_locked() { packaging/lock.sh --check; }
+image_is_fixed() { packaging/image.sh build; }
+
 item "version $version in CMakeLists.txt and hakmem.h" header_has_version
 item "no other file has a version of its own" derived_elsewhere
 item "CHANGELOG.md has a part of $version with a date" changelog_has_part
@@ -101,5 +104,7 @@ else
 fi
 item "ABI: nothing is gone, and the list is this version's" abi_holds
 item "what is written from tables is up to date (the target tables)" tables_are_written
+item "the tools' lists of hashes are of their requirements" tools_are_locked
+item "the image that a release is built in is known by its digest" image_is_fixed
 echo "release.sh: $version, $failures of $items items failed"
 [ "$failures" -eq 0 ]

@@ -99,6 +99,12 @@ make_environments() {
         make_venv() {
             local wanted=(-e 'python[test]' -e 'lab[test]') pip=(.venv/bin/python -m pip --disable-pip-version-check) index
             "$python" -m venv --clear .venv || return
+            # A release is built with files that have the hashes of a list (packaging/lock.sh).
+            if [ "${HAKMEM_LOCKED-}" = 1 ]; then
+                .venv/bin/python -m pip --disable-pip-version-check install --require-hashes --only-binary :all: -r scripts/setup-requirements.lock &&
+                    .venv/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e python -e lab
+                return
+            fi
             index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null)}
             "${pip[@]}" --retries 1 --timeout 20 install uv && UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index} .venv/bin/uv pip install --python .venv "${wanted[@]}" ||
                 "${pip[@]}" install "${wanted[@]}"

@@ -106,8 +106,9 @@ void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH;
 
 /* Bytes that may be used at p, at least what was asked for; 0 for NULL and for pointers that are not ours. */
 size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
-/* The usable size that requests of `size` bytes get; 0 if they fail. The first blocks of a thread may have more, so that
- * none shares a cache line with another thread's, and sampled ones have `size` (HAKMEM_GUARD_SAMPLE). */
+/* The usable size that requests of `size` bytes get, at the least; 0 if they fail. It holds for every block that malloc, calloc, realloc or a heap gives.
+ * The first blocks of a thread may have more, so that none shares a cache line with another thread's, and so may mappings that are used again. It is `size`
+ * where blocks are sampled (HAKMEM_GUARD_SAMPLE), as those end behind it. */
 size_t hakmem_good_size(size_t size) HAKMEM_NOEXCEPT;
 /* malloc that also stores the usable size in *actual (0 on failure); modelled on C++23 allocate_at_least. */
 void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT HAKMEM_FRESH;

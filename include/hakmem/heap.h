@@ -68,7 +68,7 @@ hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) HAKMEM_NOEXCEPT;
 /* Has `callback` called when a request takes what counts to the limit to `percent` of it or more: in the thread of that request, with no lock held, before the
  * request is served; again only after it has fallen below by a sixteenth of the limit. The callback may allocate, in this heap too, and free; it must not
- * destroy or delete the heap. NULL: none. EINVAL: percent is not 1 to 100. */
+ * destroy, delete or reset the heap, the one that the request is for, or one above these: where that one is gone, this is reported, and the program aborted. NULL: none. EINVAL: percent is not 1 to 100. */
 int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, void (*callback)(hakmem_heap *heap, size_t live, void *context),
                              void *context) HAKMEM_NOEXCEPT;
 
@@ -95,11 +95,12 @@ typedef struct hakmem_heap_stats {
 void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stats, size_t size) HAKMEM_NOEXCEPT;
 
 /* Calls visit for each block with its usable size until it returns false; returns how many it was called for. Meanwhile nobody allocates or frees in
- * the heap, visit included. */
-size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context) HAKMEM_NOEXCEPT;
+ * the heap, visit included. No lock is held: visit may be left by a jump, an exception or the thread's cancellation. */
+size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
 /* Calls visit for each heap until it returns false, oldest first; returns how many it was called for, or the number of heaps where visit is NULL. Heaps may come and go
- * meanwhile, but while visit runs, other threads that destroy or delete a heap wait: so visit does not wait for them. It may destroy heaps itself. */
-size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *context), void *context) HAKMEM_NOEXCEPT;
+ * meanwhile, and visit may end any, this one too. Nobody waits for visit. Where another thread ends the heap that it has, hakmem_heap_name, hakmem_heap_parent (NULL then) and
+ * hakmem_heap_get_stats (no memory then) go on answering until visit returns; other uses are misuse, as always. No lock is held: visit may be left as hakmem_heap_visit's. */
+size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *context), void *context);
 
 #undef HAKMEM_HEAP_RESULT
 

@@ -10,10 +10,7 @@ if [ $# -ne 1 ]; then
     echo "usage: packaging/debian/package.sh OUT_DIR" >&2
     exit 2
 fi
-if [ "$(id -u)" -ne 0 ]; then
-    echo "package.sh: root is needed, for chroots; dist.sh --without debian leaves these packages out" >&2
-    exit 1
-fi
+"$here/needs.sh"
 mkdir -p "$1/debian"
 out=$(realpath "$1/debian")
 work=$(mktemp -d "${TMPDIR:-/tmp}/hakmem-debian.XXXXXX")

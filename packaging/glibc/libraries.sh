@@ -11,6 +11,8 @@ root=$PWD work=$PWD/build/glibc
 sysroot=$work/sysroot-$arch build=$work/build-$arch out=$work/$arch python=$(packaging/tools.sh glibc)/bin/python prefix=''
 [ "$arch" = "$(uname -m)" ] || prefix=$arch-linux-gnu-
 
+packaging/glibc/needs.sh "$arch"
+
 prepare() {
     [ "$sysroot/usr/lib/libpthread.so" -nt packaging/glibc/sysroot.sh ] || packaging/glibc/sysroot.sh "$python" "$arch" "$sysroot"
 }
@@ -25,10 +27,10 @@ compile() {
         -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" \
         -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--strip-debug -DCMAKE_EXE_LINKER_FLAGS=-Wl,--strip-debug \
         -DCMAKE_C_FLAGS_RELEASE="-O2 -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG"
-    cmake --build "$build" --target hakmem hakmem_hardened floor record bench_replay trace_summary bench_latency
+    cmake --build "$build" --target hakmem hakmem_hardened hakmem_je floor record bench_replay trace_summary bench_latency
     rm -rf "$out"
     mkdir -p "$out/bench"
-    for program in libhakmem.so libhakmem-hardened.so bench/libfloor.so bench/librecord.so bench/bench_replay \
+    for program in libhakmem.so libhakmem-hardened.so libhakmem-je.so bench/libfloor.so bench/librecord.so bench/bench_replay \
         bench/trace_summary bench/bench_latency; do
         cp "$build/$program" "$out/$program"
     done

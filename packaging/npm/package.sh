@@ -17,7 +17,11 @@ out=$(cd "$1" && pwd)
 shift
 root=$(cd "$(dirname "$0")/../.." && pwd)
 if [ $# -eq 0 ]; then
-    for arch in x86_64 aarch64; do set -- "$@" "$("$root/packaging/glibc/libraries.sh" "$arch")/libhakmem.so"; done
+    for arch in x86_64 aarch64; do
+        # Assigned first: in the middle of a command line its failure would be lost.
+        folder=$("$root/packaging/glibc/libraries.sh" "$arch")
+        set -- "$@" "$folder/libhakmem.so"
+    done
 fi
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT

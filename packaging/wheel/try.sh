@@ -33,6 +33,11 @@ expect() {
 
 # A minute in which figures are few is no failure here: what must be right is that hakmem served.
 expect "^hakmem, version" hakmem --version
+expect "libhakmem.so$" hakmem --lib
+expect "libhakmem-hardened.so$" hakmem --lib hardened
+expect "libhakmem-je.so$" hakmem --lib je
+expect "libhakmem-je" env LD_PRELOAD="$(hakmem --lib je)" cat /proc/self/maps
+expect "Home-page: http" "$folder/venv/bin/python" -m pip show hakmem
 expect "hakmem run: served" hakmem run --proof --strict -- "${program[@]}"
 expect "ran your program\|no difference\|faster\|slower\|too few" hakmem compare --with hakmem,glibc --rounds 2 -- "${program[@]}"
 expect "list\|python\|Py" hakmem profile -- "${program[@]}"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import click
 
-from hakmem.errors import INTERRUPTED, WRONG_USE, UserError, in_one_line
+from hakmem.errors import INTERRUPTED, REFUSED, WRONG_USE, UserError, in_one_line
 from hakmem.extras import INSTALL
 from hakmem.running import interruption
 from hakmem.streams import lasting_output
@@ -39,6 +39,10 @@ COMMANDS = {
 }
 OF_THE_SOURCES = ("bench", "drawn", "programs", "soak", "steady", "scorecard", "peers", "misuse",
                   "dropin")  # fmt: skip
+
+
+# Of --lib, beside the usual one.
+LIBRARIES = ("hardened", "je")
 
 
 def absent(name: str) -> click.Command:
@@ -126,12 +130,39 @@ class LazyGroup(click.Group):
         return fitting + click.Command.shell_complete(self, ctx, incomplete)
 
 
+def print_library(context: click.Context, _option: click.Parameter, kind: str | None) -> None:
+    """And end: a script takes the line as it is."""
+    if kind is None or context.resilient_parsing:
+        return
+    from hakmem.allocators import peers
+
+    if kind not in ("", *LIBRARIES):
+        told = f"--lib: '{kind}' is not one of {', '.join(LIBRARIES)}; alone it is the usual one"
+        raise UserError(told, WRONG_USE)
+    usual = peers.require_usable(peers.find("hakmem")).library
+    library = usual.with_name(f"libhakmem-{kind}.so") if kind else usual
+    if not library.is_file():
+        raise UserError(f"{library} is missing: {peers.how_to_get()}", REFUSED)
+    click.echo(library)
+    context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"For plots, pprof files and metrics: {INSTALL}",
 )
 @click.version_option(package_name="hakmem", prog_name="hakmem")
+@click.option(
+    "--lib",
+    is_flag=False,
+    flag_value="",
+    is_eager=True,
+    expose_value=False,
+    callback=print_library,
+    metavar="[hardened|je]",
+    help="Print the path of the library, for LD_PRELOAD: the usual, hardened or jemalloc's.",
+)
 def main() -> None:
     """Measure hakmem beside other allocators.
 

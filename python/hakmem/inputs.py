@@ -24,19 +24,19 @@ def is_readable_kind(path: Path) -> bool:
     return not is_named_pipe(path) and (not is_device or found.st_rdev == NULL_DEVICE)
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, most: int = BYTES_MOST) -> bytes:
     """All that a file holds; UserError where it cannot be read."""
     try:
         if not is_readable_kind(path):
             raise UserError(f"cannot read {path}: it is no plain file", WRONG_USE)
         with path.open("rb") as file:
             # A pipe has no size, and a file may grow.
-            is_larger = os.fstat(file.fileno()).st_size > BYTES_MOST
-            data = b"" if is_larger else file.read(BYTES_MOST + 1)
+            is_larger = os.fstat(file.fileno()).st_size > most
+            data = b"" if is_larger else file.read(most + 1)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
-    if is_larger or len(data) > BYTES_MOST:
-        raise UserError(f"cannot read {path}: it is larger than {BYTES_MOST >> 20} MB", WRONG_USE)
+    if is_larger or len(data) > most:
+        raise UserError(f"cannot read {path}: it is larger than {most >> 20} MB", WRONG_USE)
     return data
 
 

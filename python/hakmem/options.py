@@ -23,7 +23,7 @@ from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind
 from hakmem.plain_text import printable
 from hakmem.running.proof import load_checked
-from hakmem.running.threads import waited_for
+from hakmem.running.threads import await_start, waited_for
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
 # refused, not taken for the program.
@@ -96,6 +96,7 @@ def pid_of(text: str) -> int:
 def process_of(text: str) -> int:
     """The PID of a process to look at: of one of ours that waits for a program, the program's."""
     pid = pid_of(text)
+    await_start(pid)
     if program := waited_for(pid):
         command = click.get_current_context().info_name or "hakmem"
         warn(command, f"process {pid} is hakmem, which waits for process {program}: that is shown")
@@ -113,7 +114,9 @@ class TargetCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         found, _, _ = self.make_parser(ctx).parse_args(list(args))
-        target = found.get("target") or ()
+        target = found.get("target")
+        # Of click, where there is none: nothing, or a mark of its own.
+        target = target if isinstance(target, tuple) else ()
         dashed = given[-len(target) - 1 : -len(target)] == ["--"]
         ctx.meta[BEHIND_DASHES] = dashed
         # Behind what is no program an option is ours.

@@ -4,8 +4,16 @@ from small_build import (
     build,
     interruptible,
     knowing,
+    outlives_programs,
     pytest_collection_modifyitems,
     use_build,
 )
 
-__all__ = ["build", "interruptible", "knowing", "pytest_collection_modifyitems", "use_build"]
+__all__ = [
+    "build",
+    "interruptible",
+    "knowing",
+    "outlives_programs",
+    "pytest_collection_modifyitems",
+    "use_build",
+]

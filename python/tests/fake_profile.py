@@ -129,6 +129,9 @@ class Fake:
 
 def main() -> None:
     fakes = []
+    # The name of a process is not that of its file.
+    with open("/proc/self/comm", "w") as name:  # noqa: PTH123
+        name.write("server")
     if "stats" in sys.argv:
         import fake_process
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from hakmem.measuring.rotation import Contender, Metric, Rotation, new_rotation, run_rounds
+from hakmem.running import in_place
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -59,6 +60,19 @@ def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
 def interruptible() -> None:
     """SIGINT as a terminal leaves it: what a shell starts in the background ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def outlives_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hakmem run` becomes its program: where it is called in this process, a child of this one."""
+
+    def in_a_child(*arguments: object) -> None:
+        pid = os.fork()
+        if pid == 0:
+            in_place.become(*arguments)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    monkeypatch.setattr("hakmem.commands.run.become", in_a_child)
 
 
 @pytest.fixture(scope="session")

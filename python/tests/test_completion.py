@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import hakmem
-from hakmem.cli import OF_THE_SOURCES, main
+from hakmem.cli import LIBRARIES, OF_THE_SOURCES, main
 
 
 def run(*arguments: str):
@@ -128,3 +128,23 @@ def test_package_runs_on_the_python_it_names():
     ]
     found = subprocess.run([*command, "--no-parse-comments", str(package)], capture_output=True)
     assert found.returncode == 0, found.stdout.decode()
+
+
+def test_path_of_each_library_is_printed(build, monkeypatch):
+    monkeypatch.setenv("HAKLAB_BUILD", str(build))
+    assert run("--lib").output == f"{build}/libhakmem.so\n"
+    for kind in LIBRARIES:
+        library = build / f"libhakmem-{kind}.so"
+        if not library.exists():
+            missing = run("--lib", kind)
+            assert (missing.exit_code, missing.output.count("\n")) == (125, 1)
+            assert f"{library} is missing" in missing.output
+            library.write_bytes((build / "libhakmem.so").read_bytes())
+        found = run("--lib", kind)
+        assert (found.exit_code, found.output) == (0, f"{library}\n")
+        library.unlink()
+    wrong = run("--lib", "other")
+    assert (wrong.exit_code, "--lib: 'other' is not one of hardened, je" in wrong.output) == (
+        2,
+        True,
+    )

@@ -314,7 +314,7 @@ def test_what_the_system_refuses_is_one_line(monkeypatch):
     def refuse(*_arguments, **_more):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("hakmem.commands.run.run_watched", refuse)
+    monkeypatch.setattr("hakmem.commands.run.become", refuse)
     told = refused("run", *PROGRAM, status=1)
     assert told == "Error: [Errno 24] Too many open files\n"
 

@@ -108,7 +108,7 @@ def run(command: str, *arguments: str):
 def test_program_that_cannot_be_started(command, program, status, told):
     found = run(command, "--", program)
     assert found.exit_code == status, found.output
-    assert found.output.partition("; as a heap profile")[0].strip() == f"Error: {told}"
+    assert found.output.partition("; nor is it a heap profile")[0].strip() == f"Error: {told}"
 
 
 def test_program_that_one_side_alone_does_not_find():

@@ -287,6 +287,7 @@ WRITING = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC", "O_TMPFILE")
 KNOWN = {
     ("hakmem/profiles/outside.py", "open"): "the memory of a process",
     ("hakmem/running/witness.py", "open"): "/dev/null",
+    ("hakmem/running/in_place.py", "open"): "/dev/null",
     ("hakmem/commands/record.py", "bind"): "a socket without a file",
     ("hakmem/running/serving.py", "bind"): "a port",
     ("hakmem/commands/explain.py", "truncate"): "a text in memory",

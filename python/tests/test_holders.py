@@ -106,6 +106,21 @@ def test_no_second_hakmem_is_preloaded(hakmem, made, name):
     assert "Nothing was sampled" not in held.stderr
 
 
+def test_a_library_that_is_loaded_with_a_hakmem_of_its_own_is_told_of(hakmem, made, tmp_path):
+    source = tmp_path / "plugin.c"
+    source.write_text(
+        "void *hakmem_malloc(unsigned long); void *f(void) { return hakmem_malloc(9); }"
+    )
+    plugin = compile_c(tmp_path / "plugin.so", [source], "-shared", "-fPIC",
+                       str(BUILD / "libhakmem_core.a"), "-pthread")  # fmt: skip
+    script = f"import ctypes; ctypes.CDLL({str(plugin)!r}).f()"
+    found = hakmem("profile", "--format", "folded", "--", "/usr/bin/python3", "-c", script)
+    told = f"the process has several hakmems ({BUILD / 'libhakmem.so.0.1.0'}, {plugin})"
+    assert told in found.stderr or f"({plugin}, " in found.stderr, found.stderr
+    alone = hakmem("profile", "--format", "folded", "--", made / "plain")
+    assert "several hakmems" not in alone.stderr
+
+
 def test_another_hakmem_of_the_shell_gives_way(hakmem, made, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", f"{BUILD / 'libhakmem-hardened.so'}")
     library = BUILD / "libhakmem.so"
@@ -139,6 +154,7 @@ def test_rows_that_the_programs_own_hakmem_serves_say_so(hakmem, made, tmp_path,
                    "--json", out, "--", made / "own_names", HAKLAB_BUILD=str(build))  # fmt: skip
     document = json.loads(out.read_text())
     assert document["served"]["hakmem"].startswith("yes")
+    assert "processes" not in document["served"]["hakmem"]
     for name in ("glibc", "other"):
         assert document["served"][name] == "NOT SERVED (hakmem, which the program holds)"
     assert "glibc and other did not serve the program" in document["summary"][0]

@@ -193,9 +193,9 @@ def command(subject: int | Subject, folder: Path, *arguments: str, before=()) ->
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
-def found(process: subprocess.Popen, folder: Path) -> dict:
+def found(process: subprocess.Popen, folder: Path, status: int = 0) -> dict:
     out, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
+    assert process.returncode == status, err
     return json.loads((folder / re.search(r"Written: (\S+)", out)[1]).read_text())
 
 
@@ -250,11 +250,13 @@ def test_two_commands_have_one_profile(subject, tmp_path):
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
-    long = command(subject, folders[0], "--seconds", "4")
+    long = command(subject, folders[0], "--seconds", "100")
     subject.comes_to(ON)
     first = found(command(subject, folders[1], "--seconds", "1"), folders[1])
     assert subject.beat != 0
-    second = found(long, folders[0])
+    # It has begun long ago, and shows what it has.
+    long.send_signal(signal.SIGINT)
+    second = found(long, folders[0], status=130)
     assert first["started_ms"] == second["started_ms"]
     assert first["stopped_ms"] == second["stopped_ms"] == 0
     assert subject.beat == 0
@@ -314,7 +316,12 @@ def test_what_was_sampled_before_the_end_of_the_process_is_kept(subject, tmp_pat
     time.sleep(SAMPLED_S)
     subject.process.kill()
     subject.process.wait()
-    cut_short(process, tmp_path, 0, "(there is no process|it runs another program now, or ends)")
+    cut_short(
+        process,
+        tmp_path,
+        0,
+        r"(there is no process \d+ \(any more\)|it runs another program now, or ends)",
+    )
 
 
 def test_what_was_sampled_before_an_interrupt_is_shown(subject, tmp_path):

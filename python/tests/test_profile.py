@@ -29,6 +29,7 @@ from test_top import COMMAND as TOP
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.profiles import profile_files, profile_page, profile_pprof, profile_view
+from hakmem.profiles.frames import INTERPRETER, PYTHON, Frame
 from hakmem.profiles.heap_profile import Amount, parse, read_file
 from hakmem.profiles.profile_sites import (
     bare,
@@ -44,18 +45,8 @@ from hakmem.profiles.profile_sites import (
     usual_lifetime,
     without_lines,
 )
-from hakmem.profiles.symbols import (
-    CLOCK_STEP_MS,
-    CPYTHON,
-    INTERPRETER,
-    PYTHON,
-    Frame,
-    Module,
-    PerfMap,
-    Place,
-    Symboliser,
-    demangled,
-)
+from hakmem.profiles.symbol_files import CLOCK_STEP_MS, Module, PerfMap, demangled
+from hakmem.profiles.symbols import CPYTHON, Place, Symboliser
 
 # Rust's names stay as they are where there is only libstdc++ to ask.
 NEEDS_PYDEMUMBLE = pytest.mark.skipif(sys.version_info < (3, 10), reason="no pydemumble")
@@ -656,7 +647,7 @@ def test_folded_stacks_are_of_the_order(written):
         f"server+0x1500;server+0x1300 {512 << 20}"
     )
     page = Path("heap.html").read_text()
-    assert " selected>bytes allocated since the start</option>" in page
+    assert " selected>bytes allocated since sampling started</option>" in page
 
 
 def test_dhat_has_the_fields_of_its_viewer():

@@ -175,6 +175,20 @@ def test_program_that_cannot_be_started_is_told_once(run, tmp_path):
     assert "cannot start" in found.stderr and found.stderr.count("\n") == 1
 
 
+def test_a_command_that_has_just_begun_is_waited_for(made, monkeypatch):
+    """As by `hakmem run -- X & hakmem profile $!`."""
+    monkeypatch.setenv("HAKLAB_LIB", str(made / "libserving.so"))
+    words = [sys.executable, "-m", "hakmem", "run", "--", str(made / "allocates"), "a", "b"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        threads.await_start(process.pid)
+        # It has become the program, and would have been missed a moment before.
+        assert threads.program_of(process.pid) == str(made / "allocates")
+    for other in (["sleep", "60"], [sys.executable, "-m", "hakmem", "serve"]):
+        with subprocess.Popen(other, stderr=subprocess.DEVNULL) as process:
+            assert not threads.is_starting(process.pid)
+            process.kill()
+
+
 def test_commands_follow_one_that_waits_for_its_program(made, monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(made / "libserving.so"))
     command = [sys.executable, "-c", "from hakmem.cli import main; main()"]
@@ -327,6 +341,21 @@ def test_linked_allocator_is_a_remark(made, tmp_path, build):
     found = examine([str(program)])
     assert found.obstacle == ""
     assert "linked with" in found.remark
+
+
+def test_program_that_asks_jemalloc_is_told_of_its_library(run, made, tmp_path):
+    source, program = tmp_path / "asks.c", tmp_path / "asks"
+    library = tmp_path / "libjemalloc.so.2"
+    source.write_text("int mallctl(void) { return 0; }\n")
+    compile_c(library, [source], "-shared", "-fPIC")
+    source.write_text("int mallctl(void); int main(void) { return mallctl(); }\n")
+    compile_c(program, [source], str(library), f"-Wl,-rpath,{tmp_path}")
+    assert examine([str(program)]).asks_jemalloc == "mallctl"
+    assert examine([str(made / "allocates")]).asks_jemalloc == ""
+    result = run("--", str(program))
+    assert result.returncode == 0
+    assert "libhakmem-je.so does" in result.stderr
+    assert "libhakmem-je" not in run("--", str(made / "allocates")).stderr
 
 
 def test_program_that_prints_no_counter_is_proved_from_its_memory(made, capfd):

@@ -233,7 +233,7 @@ def test_an_interrupt_ends_it_whoever_waits(fake):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         asking.join(60)
-    assert answers[0][:2] == (503, b"hakmem serve was stopped\n")
+    assert answers[0][:2] == (503, b"the server was stopped\n")
 
 
 def test_a_process_that_cannot_answer_is_503(fake, server):

@@ -221,7 +221,7 @@ def test_pages_that_are_never_whole_are_waited_for_together(fake, monkeypatch):
     monkeypatch.setattr(stats_page, "PATIENCE_S", 0.2)
     asked = []
     real = stats_page.read
-    monkeypatch.setattr(stats_page, "read", lambda *a: (asked.append(a[1]), real(*a))[1])
+    monkeypatch.setattr(stats_page, "read", lambda *a, **k: (asked.append(a[1]), real(*a, **k))[1])
     with fake_process() as one, fake_process() as other:
         one.tell("odd")
         other.tell("odd")

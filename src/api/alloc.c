@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "api/api.h"
+#include "os/callers.h"
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/reclaim_turn.h"
@@ -32,7 +33,7 @@ static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak
     return hak_huge_alloc(size, align, zeros);
   }
   *zeroed = false;
-  void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
+  void *p = HAK_HARD(GUARDS) || zeros ? NULL : hak_large_reuse(size, align);
   if (p == NULL) {
     hak_slow_entry(true); /* gives a full pool what caches and depots hold */
     p = hak_large_alloc(size, align, zeros, zeroed);
@@ -121,6 +122,7 @@ void *hak_take(size_t size, size_t align, hak_deferred *d) {
 }
 
 static HAK_NOINLINE void *malloc_long(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return hak_malloc_for(size, HAK_CALLER());
   hak_deferred d = {0};
   void *p = hak_take(size, HAK_GRANULE, &d);
   hak_slow_exit(&d);
@@ -129,6 +131,13 @@ static HAK_NOINLINE void *malloc_long(size_t size) {
 
 HAK_INLINE void *pop_fenced(size_t size) {
   return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0) ? hak_tcache_pop_fenced(hak_class_for(size)) : NULL;
+}
+
+void *hak_malloc_for(size_t size, const void *caller) {
+  bool was = hak_caller_keeps(caller) && hak_heap_suspend();
+  void *p = hak_malloc_slow(size);
+  hak_heap_resume(was);
+  return p;
 }
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {

@@ -7,6 +7,7 @@
 #include "api/harden.h"
 #include "api/held.h"
 #include "api/totals.h"
+#include "large/large.h"
 #include "os/os.h"
 #include "tcache/cache.h"
 
@@ -35,6 +36,9 @@ void *hak_pvalloc(size_t size);
 size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
+
+/* Whether an option is set whose purpose needs files of /proc or of a cgroup to be read. */
+bool hak_asks_for_files(void);
 
 /* NULL, and errno says ENOMEM, or EINVAL. */
 HAK_COLD void *hak_no_memory(void);
@@ -83,6 +87,10 @@ HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
   return hak_held_set_any(p);
 }
 HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
+
+/* The slow halves under a default heap, which serves the request unless the caller is one that keeps the block (os/callers.h). */
+void *hak_malloc_for(size_t size, const void *caller);
+void *hak_hard_alloc_for(size_t size, hak_family family, const void *caller);
 
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {

@@ -224,3 +224,8 @@ HAK_EXPORT int hakmem_label_name(uint64_t label, const char *text) {
   hak_lock_drop(&hak_profile_lock);
   return named ? 0 : ENOMEM;
 }
+
+bool hak_asks_for_files(void) {
+  int64_t target = hak_load_relaxed(&hak_config.rss_target);
+  return (target != 0 && target != HAK_SIZE_AUTO) || hak_load_relaxed(&hak_config.heap_profile) != 0 || hak_load_relaxed(&hak_config.guard_log) != 0;
+}

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "os/callers.h"
+#include "api/heaps.h"
 #include "api/init.h"
 #include "api/thread.h"
 #include "api/usage.h"
@@ -12,15 +14,15 @@
 #include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
-#include "large/large.h"
 #include "os/os.h"
 
 HAK_LINK_INIT;
 
 /* memset would make all pages resident of a block that will stay sparse. */
-static void *calloc_large(size_t bytes, size_t align) {
-  bool zeroed = false;
+static void *calloc_large(size_t bytes, size_t align, const void *caller) {
+  bool zeroed = false, was = HAK_UNLIKELY(hak_tls.in_heap) && hak_caller_keeps(caller) && hak_heap_suspend();
   void *p = hak_raw_large(bytes, align, true, &zeroed);
+  hak_heap_resume(was);
   if (p != NULL && !zeroed) bytes = hak_totals_whole(p, bytes);
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return hak_or_no_memory(hak_totals_add(p));
@@ -30,8 +32,9 @@ void *hak_calloc(size_t count, size_t size) {
   if (HAK_HARDENED) return hak_hard_calloc(HAK_ANY_ALIGN, count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
-  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE);
-  void *p = hak_malloc(bytes);
+  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE, HAK_CALLER());
+  void *p = HAK_TOTALS ? hak_malloc(bytes) : hak_tcache_pop(bytes);
+  if (!HAK_TOTALS && HAK_UNLIKELY(p == NULL)) p = HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(bytes, HAK_CALLER()) : hak_malloc_slow(bytes);
   return HAK_LIKELY(p != NULL) ? memset(p, 0, hak_totals_whole(p, bytes)) : p;
 }
 
@@ -75,7 +78,7 @@ void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
   if (align <= HAK_GRANULE) return hak_calloc(count, size);
   if (HAK_HARDENED) return hak_hard_calloc(align, count, size);
   if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
-  if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align);
+  if (hak_class_for_aligned(bytes, align) < 0) return calloc_large(bytes, align, NULL);
   void *p = hak_aligned_as(align, bytes, HAK_FAMILY_MALLOC);
   return p == NULL ? NULL : memset(p, 0, hak_totals_whole(p, bytes));
 }
@@ -107,17 +110,12 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
-size_t hak_usage_unsampled(size_t size, size_t align) {
-  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
-  return c >= 0 ? hak_class_size((unsigned)c) : hak_large_least(size, align);
-}
-
 /* The guard is behind what a sampled block was asked for, and any block may be sampled, or have been. */
 size_t hak_usage_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2) return 0;
   if (HAK_HARD(CANARY)) return size; /* the usable size is the request */
   if (!hak_start()) return 0;
-  return hak_sample_on() && size <= HAK_SAMPLE_BYTES_MAX ? hak_max_size(size, 1) : hak_usage_unsampled(size, align);
+  return hak_sample_on() && size <= HAK_SAMPLE_BYTES_MAX ? hak_max_size(size, 1) : hak_good_size(size, align);
 }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) { return hak_usage_size(size, HAK_GRANULE); }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "os/callers.h"
 #include "api/heaps.h"
 #include "api/held.h"
 #include "api/quarantine.h"
@@ -195,16 +196,30 @@ HAK_INLINE void *alloc(size_t size, size_t align, hak_family family, bool counte
   return alloc_slow(size, align, family, zeroed);
 }
 
+static HAK_NOINLINE void *alloc_in_main(size_t size, size_t align, hak_family family) {
+  bool was = hak_heap_suspend();
+  void *p = hak_hard_alloc(size, align, family);
+  hak_heap_resume(was);
+  return p;
+}
+
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   bool zeroed;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return alloc_in_main(size, align, family);
   return alloc(size, align, family, HAK_HARD_FAST, &zeroed);
+}
+
+void *hak_hard_alloc_for(size_t size, hak_family family, const void *caller) {
+  return hak_caller_keeps(caller) ? alloc_in_main(size, 0, family) : hak_hard_alloc(size, 0, family);
 }
 
 void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   size_t bytes;
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
-  void *p = alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
+  bool is_kept = HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()));
+  zeroed = false;
+  void *p = is_kept ? alloc_in_main(bytes, align, HAK_FAMILY_MALLOC) : alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }

@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "os/callers.h"
 #include "api/heaps.h"
 #include "api/init.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "heap/cache.h"
+#include "large/extent.h"
 #include "large/huge.h"
 #include "profile/profile.h"
 
@@ -23,8 +25,18 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
+static HAK_NOINLINE void *malloc_near(hak_heap *heap, size_t size) {
+  int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
+  unsigned c = hak_class_for(size);
+  void *p = HAK_UNLIKELY(left < 0) || !hak_heap_has_slabs(heap, c) ? NULL : hak_heap_pop_aside(heap, c);
+  if (p != NULL) hak_tls.countdown = left;
+  return p;
+}
+
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
+  void *p = HAK_UNLIKELY(hak_load_relaxed(&heap->near_limit) != HAK_HEAP_NOT_NEAR) && size <= HAK_SHARED_MAX ? malloc_near(heap, size) : NULL;
+  if (p != NULL) return p;
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 
@@ -40,12 +52,18 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   return malloc_long(heap, size);
 }
 
+/* Pages of a mapping that was a block before are taken away: memset would make all of them resident. */
+static void zero(void *p, size_t bytes) {
+  if (bytes > HAK_EXTENT_MAX && hak_region_find(p) == NULL && hak_os_decommit_piece(p, hak_align_up(bytes, hak_os_page_size()))) return;
+  memset(p, 0, bytes);
+}
+
 HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
   size_t bytes;
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, hak_totals_whole(p, bytes));
+  if (p != NULL && !zeroed) zero(p, hak_totals_whole(p, bytes));
   return hak_or_no_memory(p);
 }
 
@@ -81,20 +99,37 @@ static void set_share(hak_heap *h) {
   hak_lock_drop(&hak_heaps_lock);
 }
 
+/* The heaps below a heap that ends are nobody else's to use. */
 static hak_heap *lowest(hak_heap *h) {
   while (h->first_child != NULL) h = h->first_child;
   return h;
 }
 
-/* Takes one of the lowest heaps of the tree below `top` out of the registry, and its memory from it. */
-static hak_heap *empty_lowest(hak_heap *top, bool top_stays, hak_deferred *d) {
-  hak_heap_hold_ends();
-  hak_heap *h = lowest(top);
-  hak_heap_end_life(h, h == top && top_stays);
-  hak_heap_let_end();
-  if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
-  hak_heap_give_all(h, d);
-  return h;
+/* The lowest first. */
+size_t hak_heap_empty(hak_heap *top, bool stays, hak_deferred *d) {
+  size_t mappings = 0;
+  hak_lock *end = hak_heap_end_lock(top);
+  hak_lock_take(end);
+  hak_heap *parent = top->parent, *h = lowest(top), *above;
+  for (; h != top; h = lowest(above)) {
+    above = h->parent;
+    hak_heap_end_life(h, false, false);
+    if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
+    mappings += hak_heap_give_all(h, d);
+    hak_heap_release(h);
+  }
+  hak_heap_end_life(top, true, stays);
+  if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(top));
+  mappings += hak_heap_give_all(top, d);
+  stays ? hak_heap_begin_life(top, parent) : hak_heap_release(top);
+  if (stays) set_share(top);
+  hak_lock_drop(end);
+  return mappings;
+}
+
+void hak_heap_finish(size_t mappings, hak_deferred *d) {
+  hak_huge_free_ended(mappings, &d->purge_due);
+  hak_slow_exit(d);
 }
 
 static void end_or_reset(hak_heap *heap, bool stays) {
@@ -102,15 +137,8 @@ static void end_or_reset(hak_heap *heap, bool stays) {
   expect_heap(heap);
   hak_deferred d = {0};
   int saved = errno;
-  hak_heap *parent = heap->parent, *h;
-  while ((h = empty_lowest(heap, stays, &d)) != heap) hak_heap_release(h);
-  if (stays) {
-    hak_heap_begin_life(heap, parent);
-    set_share(heap);
-  } else {
-    hak_heap_release(heap);
-  }
-  hak_slow_exit(&d);
+  size_t mappings = hak_heap_empty(heap, stays, &d);
+  hak_heap_finish(mappings, &d);
   errno = saved;
 }
 
@@ -123,13 +151,10 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   hak_deferred d = {0};
   int saved = errno;
   flush_all(heap);
-  for (bool last = false; !last;) {
-    hak_heap_hold_ends();
-    hak_heap *h = lowest(heap);
-    last = h == heap;
+  for (hak_heap *h = lowest(heap), *above; h != NULL; h = above == NULL ? NULL : lowest(above)) {
+    above = h == heap ? NULL : h->parent;
     hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
-    hak_heap_let_end();
   }
   hak_heap_end_deleted(&d);
   hak_slow_exit(&d);
@@ -169,6 +194,7 @@ HAK_EXPORT hakmem_heap *hakmem_heap_get_default(void) { return hak_tls.in_heap ?
 HAK_EXPORT hakmem_heap *hakmem_heap_set_default(hakmem_heap *heap) {
   hak_heap *before = hakmem_heap_get_default();
   if (heap == before) return before;
+  hak_callers_find();
   hak_tcache *t = hak_thread_cache();
   if (t == NULL || !hak_heap_set_default(t, heap)) errno = ENOMEM;
   return before;
@@ -189,16 +215,11 @@ HAK_EXPORT size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block
 HAK_EXPORT size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *context), void *context) {
   if (visit == NULL) return hak_heap_count();
   size_t count = 0;
-  uint64_t id = 0;
-  for (bool goes_on = true; goes_on;) {
-    hak_heap_hold_ends();
-    hak_lock_take(&hak_heaps_lock);
-    hak_heap *h = hak_heap_after_locked(id, false);
-    hak_lock_drop(&hak_heaps_lock);
-    if (h != NULL) id = h->id;
-    count += h != NULL;
-    goes_on = h != NULL && visit(h, context);
-    hak_heap_let_end();
+  for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
+    count++;
+    if (visit(h, context)) continue;
+    hak_heap_show_end(h);
+    break;
   }
   return count;
 }

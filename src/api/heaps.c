@@ -41,8 +41,8 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
-/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
-static void call_back(hak_heap *h, bool called, hak_deferred *d) {
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap `of`. */
+static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
   void *context = h->context;
@@ -51,7 +51,10 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_drop(&hak_heaps_lock);
   if (!due) return;
   hak_heap_drain(h, d);
+  const hak_heap_entry *entry = hak_heap_entry_of(of);
+  uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);
+  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life)) hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
 }
 
 /* How far above h it is, as a bit; those too far have the last. */
@@ -62,8 +65,8 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 }
 
 /* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
-static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferred *d) {
-  for (bool final = false; r.p == NULL && r.refuser != NULL && !final;) {
+static hak_heap_try without_caches(hak_heap_try r, const request *q, bool was_final, hak_deferred *d) {
+  for (bool final = was_final && hak_heap_is_drained(r.refuser); r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
     bool was_drained = hak_heap_is_drained(refuser);
     if (!was_drained) hak_heap_drain(refuser, d);
@@ -74,12 +77,13 @@ static hak_heap_try without_caches(hak_heap_try r, const request *q, hak_deferre
   return r;
 }
 
-static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d) {
+/* drained: the heap was, before the attempt. */
+static hak_heap_try take_back(hak_heap_try r, const request *q, bool drained, hak_deferred *d) {
   uint64_t called = 0;
-  while ((r = without_caches(r, q, d)).p == NULL && r.refuser != NULL) {
+  for (bool final = drained && r.refuser == q->h; (r = without_caches(r, q, final, d)).p == NULL && r.refuser != NULL; final = false) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
-    call_back(r.refuser, (called & bit) != 0, d);
+    call_back(q->h, r.refuser, (called & bit) != 0, d);
     called |= bit;
     r = attempt(q, d);
   }
@@ -88,8 +92,9 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d)
 
 static void *serve(const request *q, bool counts, hak_deferred *d) {
   hak_slow_entry(hak_pool_is_full());
+  bool drained = hak_heap_is_drained(q->h);
   hak_heap_try r = attempt(q, d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, drained, d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
     hak_reclaim(d);
     r = attempt(q, d);
@@ -126,7 +131,7 @@ static void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
   unsigned c = hak_class_for(size);
   void *p = hak_heap_pop(h, c);
-  if (HAK_LIKELY(p != NULL)) return p;
+  if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
   hak_heap_fold(hak_tls.cache, h);
   return hak_heap_take_ready(h, c);
 }
@@ -172,20 +177,6 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_defe
   return true;
 }
 
-bool hak_heap_suspend(void) {
-  bool was = hak_tls.in_heap;
-  if (HAK_LIKELY(!was)) return false;
-  hak_tls.in_heap = false;
-  hak_count_allow();
-  return true;
-}
-
-void hak_heap_resume(bool was) {
-  if (HAK_LIKELY(!was)) return;
-  hak_tls.in_heap = true;
-  hak_count_forbid();
-}
-
 void hak_heap_count_resized(hak_heap *h, void *p, size_t size) {
   hak_deferred d = {0}; /* whoever resizes ends in a slow exit */
   note_due(count(size, &d), h, p, size);
@@ -193,13 +184,18 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) {
 
 /* --- frees --- */
 
-bool hak_heap_free_ready(void *p) {
+static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
   hak_deferred d = {0};
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
+  return true;
+}
+
+bool hak_heap_free_ready(void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
-  if (!hak_heap_put_ready(tag, p, &d)) return false;
-  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_are_ending())) hak_slow_exit(&d);
-  return true;
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 
 static void free_mapping(hak_heap *h, void *p, hak_deferred *d) {

@@ -7,7 +7,6 @@
 #include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
-#include "api/usage.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -68,7 +67,7 @@ static void *grow_mapped(void *p, size_t old_size, size_t size, size_t align, ha
 static bool fits(const void *p, size_t block_size, size_t size, size_t align) {
   if (align == HAK_IN_PLACE) return size <= block_size;
   if (!hak_resize_stays(block_size, size, align) || !hak_is_in_place(p, align)) return false;
-  return align <= HAK_GRANULE || block_size >= hak_usage_unsampled(size, align); /* less where it is aligned by chance */
+  return align <= HAK_GRANULE || block_size >= hak_good_size(size, align); /* less where it is aligned by chance */
 }
 
 void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
@@ -200,7 +199,7 @@ static void *resize(void *p, size_t size, size_t align, const void *caller, hak_
 }
 
 HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller) {
-  if (p == NULL) return hak_raw_malloc(size);
+  if (p == NULL) return HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(size, caller) : hak_raw_malloc(size);
   if (size > PTRDIFF_MAX) return hak_no_memory();
   hak_deferred d = {0};
   void *q = resize(p, size, align, caller, &d);

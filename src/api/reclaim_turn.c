@@ -18,10 +18,28 @@ static void decay_cache(uint64_t now_ms, hak_deferred *d) {
   hak_heap_decay(d);
 }
 
+static void flush_heaps(hak_deferred *d) {
+  hak_heap_flush(NULL, d);
+  hak_heap_flush_others(NULL, d);
+  hak_heap_end_deleted(d);
+  hak_heap_trim_all(d);
+}
+
 static void keep_to_target(hak_deferred *d) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
   if (hak_budget_over_now()) hak_decay_excess(d);
-  if (hak_budget_slab_purge_due()) hak_decay_for_target(d);
+  if (!hak_budget_slab_purge_due()) return;
+  flush_heaps(d);
+  hak_decay_for_target(d);
+}
+
+/* Once a decay time, behind a look: what sleeping threads' caches have of heaps, and what empty heaps keep. */
+static void decay_heaps(uint64_t now_ms, hak_deferred *d) {
+  static uint64_t last_ms; /* relaxed */
+  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || hak_heap_count() == 0) return;
+  hak_store_relaxed(&last_ms, now_ms);
+  hak_heap_decay_others(d);
+  hak_heap_trim_some(d);
 }
 
 /* When the thread comes by a slow path again, at the latest: soon, where a step is left to do. */
@@ -37,6 +55,7 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
   if (moved) {
     decay_cache(now_ms, d);
     looked = hak_decay_tick(now_ms, d);
+    if (looked) decay_heaps(now_ms, d);
   }
   if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
@@ -48,9 +67,7 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
 }
 
 void hak_flush_caches(hak_deferred *d) {
-  hak_heap_flush(NULL, d);
-  hak_heap_flush_others(NULL, d);
-  hak_heap_end_deleted(d);
+  flush_heaps(d);
   if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
   hak_tcache_reach(UINT64_MAX, true, d);
 }

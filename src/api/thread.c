@@ -44,6 +44,7 @@ void hak_thread_end(void) {
   hak_deferred d = {0};
   hak_forbid_end();
   if (HAK_HARDENED) hak_quarantine_flush(); /* else nobody could use the blocks before the cache is another thread's */
+  if (hak_tls.in_heap && hak_tls.cache != NULL) hak_heap_set_default(hak_tls.cache, NULL);
   hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
@@ -175,6 +176,7 @@ static const struct fork_lock {
   hak_lock *lock;
   void (*take)(void), (*drop)(void);
 } fork_locks[] = {
+    {NULL, hak_heap_fork_lock_ends, hak_heap_fork_unlock_ends},
     {&hak_heap_check_lock},
     {&hak_sampling_lock},
     {&start_lock},
@@ -194,16 +196,14 @@ static const struct fork_lock {
 static bool alone;
 
 /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted call. Where the other
- * threads are the library's, which hold locks for microseconds and reset no heap, one that does not come free is held by this thread. */
+ * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
 static bool is_alone(void) {
-  return hak_os_single_threaded() || (hak_own_threads_only() && (hak_heap_is_resetting() || !hak_fork_may_lock()));
+  return hak_os_single_threaded() || (hak_own_threads_only() && !hak_fork_may_lock());
 }
 
 static HAK_COLD void before_fork(void) {
   hak_store_relaxed(&alone, is_alone());
   if (hak_load_relaxed(&alone)) return;
-  hak_heap_hold_ends(); /* who has it may allocate */
-  hak_heap_await_resets();
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
@@ -222,7 +222,6 @@ static HAK_COLD void after_fork_parent(void) {
   if (hak_load_relaxed(&alone)) return;
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_UNLOCK);
-  hak_heap_let_end();
 }
 
 /* libc allocates for a thread. A signal handler that forks may have interrupted this one in the middle of a push or a pop: meanwhile
@@ -261,7 +260,6 @@ static HAK_COLD void after_fork_child(void) {
   hak_meta_fork_child();
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_RESET);
-  hak_heap_let_end();
   restart_threads();
 }
 

@@ -76,13 +76,34 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   return q;
 }
 
+/* A large block of a heap. */
+static void shrink_in_heap(const hak_where *w, void *p, size_t size, hak_deferred *d) {
+  hak_heap *h = hak_where_heap(w);
+  if (h == NULL) return;
+  hak_heap_fold(hak_tls.cache, h);
+  if (hak_heap_resize_large(h, w->head, p, size, d).p == NULL) return;
+  hak_sampled_forget(p);
+  hak_heap_count_resized(h, p, size);
+}
+
+/* Whole spans that a slab's one block has, and does not need, make it an extent. */
+static bool make_extent(const hak_where *w, void *p, size_t size) {
+  if (w->kind != HAK_KIND_SLAB || w->size <= HAK_SHARED_MAX || w->sampled) return false;
+  size_t colour = w->head->start % HAK_SPAN_SIZE != 0 ? HAK_EXTENT_COLOURED : 0;
+  return hak_extent_spans(size + colour) < w->head->span_count && hak_arena_make_extent(w->head, p, w->class_code);
+}
+
 void hak_totals_shrink(void *p, size_t size) {
   hak_where w = hak_where_is(p);
-  if (w.what != HAK_BLOCK || hak_where_in_heap(&w)) return;
-  if (w.kind == HAK_KIND_HUGE && size > HAK_SMALL_MAX) hak_raw_resize_huge(NULL, p, size, HAK_IN_PLACE);
-  if (w.kind != HAK_KIND_EXTENT || size <= HAK_SHARED_MAX) return;
+  if (w.region == NULL) {
+    hak_resize_mapping(p, hak_max_size(size, 1), HAK_IN_PLACE);
+    return;
+  }
   hak_deferred d = {0};
-  if (hak_extent_resize(w.region, p, size, &d.purge_due)) {
+  size = hak_max_size(size, HAK_SHARED_MAX + 1); /* what is smaller is in slabs */
+  bool extent = w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK;
+  if (extent && hak_where_in_heap(&w)) shrink_in_heap(&w, p, size, &d);
+  if (!hak_where_in_heap(&w) && (extent || make_extent(&w, p, size)) && hak_extent_resize(w.region, p, size, &d.purge_due)) {
     hak_sampled_forget(p);
     hak_sampled_count_large(p, size);
   }

@@ -47,7 +47,7 @@ void hak_activity_set(hak_activity activity);
 /* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
-/* An extent, or a mapping, of the main heap gives back what is behind `size`; other blocks stay as they are. Totals do not count it. */
+/* A block of whole spans, or a mapping, gives back what is behind `size`; others stay as they are. Totals do not count it. */
 void hak_totals_shrink(void *p, size_t size);
 
 /* Usable bytes of the block at p; 0: none of ours. */

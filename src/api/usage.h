@@ -36,8 +36,6 @@ hak_usage_samples hak_usage_sampled(void);
 
 /* hakmem_good_size of blocks that are aligned to `align`, a power of two. */
 size_t hak_usage_size(size_t size, size_t align);
-/* The same of blocks that no sampler has drawn; `size` is one that can be had. */
-size_t hak_usage_unsampled(size_t size, size_t align);
 
 /* Purges `bytes` of free memory, in whole spans; all that can be purged where free spans hold less. Caller holds no lock. */
 void hak_usage_release(size_t bytes);

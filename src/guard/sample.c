@@ -48,7 +48,7 @@ static hak_sample_figures figures;
 
 static void record(stack *s) {
   if (!hak_load_relaxed(&stacks_kept)) return;
-  s->thread = hak_os_tid();
+  s->thread = hak_os_is_confined() ? 0 : hak_os_tid();
   s->depth = hak_unwind(s->frames, FRAMES);
   HAK_ASSERT(s->depth <= FRAMES);
 }

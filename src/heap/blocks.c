@@ -5,6 +5,7 @@
 
 #include "large/extent.h"
 #include "large/huge.h"
+#include "large/kept.h"
 #include "large/large.h"
 
 #define LARGE_TAG(h) HAK_TAG(hak_heap_owner(h), HAK_CODE_EXTENT)
@@ -53,7 +54,7 @@ static void give_array(hak_heap *h) {
 }
 
 static bool make_span_room(hak_heap *h) {
-  hak_assert_held(&h->lock);
+  hak_assert_held(hak_heap_lock(h));
   if (HAK_LIKELY(h->span_count < h->span_capacity)) return true;
   drop_stale(h);
   if (h->span_count < h->span_capacity - h->span_capacity / 4) return true;
@@ -71,7 +72,7 @@ static bool make_span_room(hak_heap *h) {
 }
 
 static void add_span(hak_heap *h, hak_span *s) {
-  hak_assert_held(&h->lock);
+  hak_assert_held(hak_heap_lock(h));
   HAK_ASSERT(h->span_count < h->span_capacity && s->head == s);
   hak_store_relaxed(&s->place, h->span_count);
   h->spans[h->span_count++] = s;
@@ -88,25 +89,25 @@ static void give_spans(hak_heap *h, bool *purge_due) {
 
 /* --- slabs --- */
 
-static hak_heap_bin *bin_of(const hak_heap *h, unsigned c) {
+static hak_slab_set *bin_of(const hak_heap *h, unsigned c) {
   HAK_ASSERT(c < HAK_CLASS_COUNT);
-  hak_heap_bin *bins = hak_load_acquire(&h->bins[c / HAK_HEAP_BINS]);
+  hak_slab_set *bins = hak_load_acquire(&h->bins[c / HAK_HEAP_BINS]);
   return bins == NULL ? NULL : &bins[c % HAK_HEAP_BINS];
 }
 
-static hak_heap_bin *make_bin(hak_heap *h, unsigned c) {
-  hak_heap_bin *b = bin_of(h, c);
+static hak_slab_set *make_bin(hak_heap *h, unsigned c) {
+  hak_slab_set *b = bin_of(h, c);
   if (HAK_LIKELY(b != NULL)) return b;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   if (bin_of(h, c) == NULL) {
-    hak_heap_bin *bins = (hak_heap_bin *)(void *)hak_meta_take();
+    hak_slab_set *bins = (hak_slab_set *)(void *)hak_meta_take();
     if (bins != NULL) {
       memset(bins, 0, HAK_META_SIZE);
-      for (unsigned i = 0; i < HAK_HEAP_BINS; i++) bins[i].slabs.sampled = true;
+      for (unsigned i = 0; i < HAK_HEAP_BINS; i++) bins[i].sampled = true;
       hak_store_release(&h->bins[c / HAK_HEAP_BINS], bins);
     }
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return bin_of(h, c);
 }
 
@@ -115,65 +116,63 @@ bool hak_heap_has_slabs(const hak_heap *h, unsigned c) {
 }
 
 /* A new slab is in the heap's list before anyone can empty it, and nobody takes its place there meanwhile. */
-static unsigned take_new(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, unsigned wanted) {
+static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, unsigned wanted) {
   unsigned n = 0;
-  hak_assert_held(&b->lock);
-  hak_lock_take(&h->lock);
-  if (make_span_room(h)) n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
+  hak_assert_held(hak_heap_bin_lock(h, c));
+  hak_lock_take(hak_heap_lock(h));
+  if (make_span_room(h)) n = hak_slab_set_take(b, c, hak_heap_owner(h), out, wanted);
   if (n > 0) add_span(h, hak_region_span(hak_region_find(out[0]), out[0]));
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return n;
 }
 
-unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak_heap **refuser) {
-  HAK_ASSERT(wanted > 0);
+unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, unsigned charged, hak_heap **refuser) {
+  HAK_ASSERT(wanted > 0 && (charged == 1 || charged == wanted));
   size_t size = hak_class_size(c);
-  hak_heap_bin *b = make_bin(h, c);
+  hak_slab_set *b = make_bin(h, c);
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
-  hak_lock_take(&b->lock);
-  *refuser = hak_heap_charge(h, wanted * size);
-  if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
-    wanted = 1;
+  hak_lock_take(hak_heap_bin_lock(h, c));
+  *refuser = hak_heap_charge(h, charged * size);
+  if (HAK_UNLIKELY(*refuser != NULL) && charged > 1) {
+    wanted = charged = 1;
     *refuser = hak_heap_charge(h, size);
   }
   if (*refuser == NULL) {
-    n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
+    n = hak_slab_set_take_ready(b, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
-    if (n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
+    if (n < charged) hak_heap_charge_back(h, (charged - n) * size);
   }
-  hak_lock_drop(&b->lock);
+  hak_lock_drop(hak_heap_bin_lock(h, c));
   return n;
 }
 
-static bool some_ended; /* stored with release after the last block has gone from `out`: who takes it sees that */
-
-bool hak_heap_some_are_ending(void) { return hak_load_relaxed(&some_ended); }
-
-bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_heap_some_are_ending()) && hak_exchange_acquire(&some_ended, false); }
-
-/* After blocks were put back, under the lock under which they were. */
-static void note_end(const hak_heap *h) {
-  if (HAK_UNLIKELY(hak_load_relaxed(&h->is_deleted)) && hak_load_relaxed(&h->out) == 0) hak_store_release(&some_ended, true);
-}
-
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
-  hak_heap_bin *b = bin_of(h, c);
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
+  hak_slab_set *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
-  hak_lock_take(&b->lock);
+  hak_lock_take(hak_heap_bin_lock(h, c));
   for (unsigned done = 0; done < count;) {
     hak_verdict verdict;
-    unsigned n = hak_slab_set_put(&b->slabs, tag, blocks + done, count - done, &verdict, &d->purge_due);
-    hak_heap_uncharge(h, n * hak_class_size(c));
+    unsigned n = hak_slab_set_put(b, tag, blocks + done, count - done, &verdict, &d->purge_due);
+    if (charged) hak_heap_uncharge(h, n * hak_class_size(c));
     done += n;
     if (HAK_LIKELY(done == count)) break;
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
     hak_deferred_note(d, verdict, blocks[done++], c, "in its heap");
   }
-  note_end(h);
-  hak_lock_drop(&b->lock);
+  hak_heap_note_end(h);
+  hak_lock_drop(hak_heap_bin_lock(h, c));
+}
+
+bool hak_heap_set_aside(hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = bytes > HAK_SHARED_MAX ? hak_heap_lock(h) : hak_heap_bin_lock(h, c);
+  hak_lock_take(lock);
+  bool stays = !hak_load_relaxed(&h->is_deleted);
+  if (stays) hak_heap_uncharge(h, bytes);
+  hak_lock_drop(lock);
+  return stays;
 }
 
 /* --- pieces --- */
@@ -182,7 +181,7 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
  * leaving bytes out. */
 static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
   size_t bytes = hak_class_size(c);
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   *refuser = hak_heap_charge(h, bytes);
   void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
   if (p == NULL && *refuser == NULL) hak_heap_charge_back(h, bytes);
@@ -190,21 +189,21 @@ static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuse
     hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
     hak_heap_note_alloc(h, bytes);
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return p;
 }
 
 /* One block, which nothing caches: of a bin, no new slab. */
-static void *take_slab_block(hak_heap *h, unsigned c) {
-  hak_heap_bin *b = bin_of(h, c);
+static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c) {
+  hak_slab_set *b = bin_of(h, c);
   void *p = NULL;
   if (b == NULL) return NULL;
-  hak_lock_take(&b->lock);
-  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(&b->slabs, c, &p, 1) == 0) {
+  hak_lock_take(hak_heap_bin_lock(h, c));
+  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(b, c, &p, 1) == 0) {
     hak_heap_charge_back(h, hak_class_size(c));
     p = NULL;
   }
-  hak_lock_drop(&b->lock);
+  hak_lock_drop(hak_heap_bin_lock(h, c));
   if (p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
   return p;
 }
@@ -212,15 +211,15 @@ static void *take_slab_block(hak_heap *h, unsigned c) {
 void *hak_heap_take_ready(hak_heap *h, unsigned c) {
   hak_heap *refuser;
   if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, HAK_GRANULE, &refuser);
-  return hak_heap_may_cache(h) ? NULL : take_slab_block(h, c);
+  return hak_heap_caches(h) ? NULL : take_slab_block(h, c);
 }
 
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
-  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_may_cache(h)) return false;
+  if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_caches(h)) return false;
   hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
-  hak_heap_put(h, c, &p, 1, d);
+  hak_heap_put(h, c, &p, 1, true, d);
   return true;
 }
 
@@ -230,22 +229,30 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
     t.p = take_piece(h, c, align, &t.refuser);
     return t;
   }
-  if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
+  if (hak_heap_take(h, c, &t.p, 1, 1, &t.refuser) == 0) t.p = NULL;
   if (t.p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
   return t;
 }
 
 /* --- large blocks --- */
 
+/* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new one. */
+static void *map_block(size_t bytes, size_t align, bool *zeroed) {
+  hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
+  if ((*zeroed = kept.p == NULL)) return hak_huge_alloc(bytes, align, true);
+  if (kept.bytes != bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) return hak_huge_unmap(kept.p, kept.bytes), NULL;
+  return hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
+}
+
 /* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
  * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
-static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
+static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
   if (t.refuser != NULL) return t;
-  void *p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
+  void *p = map_block(bytes, hak_max_size(align, hak_os_page_size()), zeroed);
   if (p == NULL) return t;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   t.refuser = hak_heap_charge(h, bytes);
   if (t.refuser == NULL) {
     t.p = p;
@@ -253,7 +260,7 @@ static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
     hak_add_relaxed(&h->mapped, bytes);
     hak_heap_note_alloc(h, bytes);
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   bool purge_due;
   if (t.p == NULL) hak_huge_free(p, &purge_due); /* others have taken the room meanwhile */
   return t;
@@ -262,7 +269,7 @@ static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
 static hak_heap_try take_spans(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   hak_heap_try t = {0};
   size_t bytes = hak_align_up(size, HAK_SPAN_SIZE);
-  hak_assert_held(&h->lock);
+  hak_assert_held(hak_heap_lock(h));
   if (!make_span_room(h)) return t;
   t.refuser = hak_heap_charge(h, bytes);
   if (t.refuser != NULL) return t;
@@ -284,13 +291,12 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
   size = hak_max_size(size, 1);
   if (size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX) {
-    hak_lock_take(&h->lock);
+    hak_lock_take(hak_heap_lock(h));
     t = take_spans(h, size, align, zeroed);
-    hak_lock_drop(&h->lock);
+    hak_lock_drop(hak_heap_lock(h));
     if (t.p != NULL || t.refuser != NULL) return t;
-    *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
   }
-  return take_mapping(h, size, align);
+  return take_mapping(h, size, align, zeroed); /* also where regions are full, or none fits */
 }
 
 size_t hak_heap_large_size(const hak_span *s, const void *p) {
@@ -302,25 +308,24 @@ static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *
   hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_deferred *d) {
-  hak_lock_take(&h->lock);
+void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
+  hak_lock_take(hak_heap_lock(h));
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
     size_t bytes = hak_heap_large_size(s, blocks[i]);
-    if (bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due))
-      hak_heap_uncharge(h, bytes);
-    else
-      note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
+    bool given = bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due);
+    if (given && charged) hak_heap_uncharge(h, bytes);
+    if (!given) note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
-  note_end(h);
-  hak_lock_drop(&h->lock);
+  hak_heap_note_end(h);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
 hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
   hak_heap_try t = {0};
   if (s->start != (uintptr_t)p || size <= HAK_SHARED_MAX || size > HAK_EXTENT_MAX) return t;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   size_t before = s->span_count, wanted = hak_extent_spans(size);
   bool done = hak_load_relaxed(&s->tag) == LARGE_TAG(h);
   if (done && wanted > before) {
@@ -336,22 +341,22 @@ hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t siz
     if (done) hak_heap_uncharge(h, (before - wanted) << HAK_SPAN_SHIFT);
   }
   if (done) hak_heap_note_resize(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   if (done) t.p = p;
   return t;
 }
 
 void hak_heap_give_mapping(hak_heap *h, void *p, hak_deferred *d) {
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_huge_pages pages;
   size_t bytes = hak_huge_take(p, &pages);
   if (bytes != 0) {
     hak_sub_relaxed(&h->mapped, bytes);
     hak_heap_uncharge(h, bytes);
     hak_heap_note_free(h, bytes);
-    note_end(h);
+    hak_heap_note_end(h);
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   if (bytes != 0)
     hak_huge_dispose(p, bytes, pages, &d->purge_due);
   else
@@ -366,7 +371,7 @@ static void charge_more(hak_heap *h, size_t more) {
 
 /* Out of the index, and charged for what the block is to be. NULL: it is none, or *refuser is in the way. */
 static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak_heap **refuser) {
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_huge_node *n = hak_huge_lift(p);
   size_t before = n == NULL ? 0 : n->bytes, more = n != NULL && bytes > before ? bytes - before : 0;
   *refuser = more == 0 ? NULL : hak_heap_charge(h, more);
@@ -377,7 +382,7 @@ static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak
     n->bytes = bytes;
     charge_more(h, more);
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return n;
 }
 
@@ -392,14 +397,14 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
   size_t charged = n->bytes;
   t.p = hak_huge_remap(p, before, bytes, may_move, &n->pages);
   size_t after = t.p == NULL ? before : bytes;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_huge_land(n, t.p == NULL ? p : t.p, after);
   if (after < charged) {
     charge_more(h, after - charged);
     t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
   }
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live));
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return t;
 }
 
@@ -429,15 +434,15 @@ hak_heap *hak_heap_at(const hak_span *s, const void *p, unsigned *class_code) {
 size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {
   if (class_code < HAK_CLASS_COUNT) return hak_class_size(class_code);
   if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return hak_heap_large_size(s, p);
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   size_t bytes = hak_piece_block_size(s, p);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return bytes;
 }
 
 static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
   size_t bytes = 0;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   hak_verdict verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
   if (verdict == HAK_VERDICT_OK) {
     hak_heap_uncharge(h, bytes);
@@ -445,8 +450,8 @@ static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
   } else {
     note_bad(d, verdict, p, "at the call");
   }
-  note_end(h);
-  hak_lock_drop(&h->lock);
+  hak_heap_note_end(h);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* Counted first: the heap may be gone once the block is back. */
@@ -459,41 +464,88 @@ void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
   else if (bytes == 0)
     note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else if (class_code < HAK_CLASS_COUNT)
-    hak_heap_put(h, class_code, &p, 1, d);
+    hak_heap_put(h, class_code, &p, 1, true, d);
   else
-    hak_heap_put_large(h, &p, 1, d);
+    hak_heap_put_large(h, &p, 1, true, d);
 }
 
 /* --- all of a heap --- */
 
-void hak_heap_give_all(hak_heap *h, hak_deferred *d) {
-  hak_lock_take(&h->lock);
+size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
+  hak_lock_take(hak_heap_lock(h));
   size_t mappings = hak_huge_end_set(&h->mappings);
   hak_store_relaxed(&h->mapped, 0);
   hak_piece_give_all(h, &d->purge_due);
   give_spans(h, &d->purge_due);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
     if (h->bins[i] != NULL) hak_meta_give_one(h->bins[i]);
   }
-  hak_huge_free_ended(mappings, &d->purge_due);
+  return mappings;
+}
+
+/* Their blocks are gone, mappings too. */
+/* --- what is empty and stays with a heap --- */
+
+/* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
+static void trim(hak_heap *h, hak_deferred *d) {
+  hak_assert_held(&hak_heaps_lock); /* the heap does not end */
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    hak_slab_set *b = bin_of(h, c);
+    if (b == NULL || hak_load_relaxed(&b->slabs) == 0) continue;
+    hak_lock_take(hak_heap_bin_lock(h, c));
+    hak_slab_set_trim(b, &d->purge_due);
+    hak_lock_drop(hak_heap_bin_lock(h, c));
+  }
+  hak_lock_take(hak_heap_lock(h));
+  hak_piece_trim(h, &d->purge_due);
+  drop_stale(h);
+  if (h->span_count == 0) give_array(h);
+  hak_lock_drop(hak_heap_lock(h));
+}
+
+static void trim_from(uint32_t index, uint32_t end, hak_deferred *d) {
+  for (; index < end; index++) {
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
+    if (h != NULL) trim(h, d);
+    hak_lock_drop(&hak_heaps_lock);
+  }
+}
+
+void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), d); }
+
+#define TURN_HEAPS 1024 /* in one turn of the clock: a fraction of a millisecond */
+
+void hak_heap_trim_some(hak_deferred *d) {
+  static uint32_t next; /* relaxed: two threads may trim the same */
+  uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(), end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
+  trim_from(first, end, d);
+  hak_store_relaxed(&next, end >= indices ? 0 : end);
 }
 
 void hak_heap_end_deleted(hak_deferred *d) {
-  for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
-    hak_heap_give_all(h, d);
-    hak_heap_release(h);
+  hak_lock *end = hak_heap_end_lock(NULL);
+  for (bool more = true; more;) {
+    hak_lock_take(end);
+    hak_heap *h = hak_heap_take_ended();
+    if (h != NULL) {
+      hak_heap_give_all(h, d);
+      hak_heap_release(h);
+    }
+    hak_lock_drop(end);
+    more = h != NULL;
   }
 }
 
 size_t hak_heap_held(hak_heap *h) {
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   size_t bytes = h->piece_count * HAK_PIECE_SIZE + hak_load_relaxed(&h->mapped);
   for (uint32_t i = 0; i < h->span_count; i++) {
     const hak_span *s = hak_heap_span_at(h, i);
     if (s != NULL) bytes += (size_t)s->span_count << HAK_SPAN_SHIFT;
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return bytes;
 }
 
@@ -501,14 +553,13 @@ typedef bool visitor(void *block, size_t size, void *context);
 
 /* Threads that use other heaps may put back what they have cached of this one, and end the slab. */
 static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visit, void *context, size_t *count) {
-  hak_heap_bin *b = bin_of(h, c);
   size_t size = hak_class_size(c);
   for (uint32_t i = 0;; i++) {
-    hak_lock_take(&b->lock);
+    hak_lock_take(hak_heap_bin_lock(h, c));
     bool there = s->tag == HAK_TAG(hak_heap_owner(h), c + 1) && i < s->bumped;
     bool live = there && (s->bits[i / 64] >> (i % 64) & 1) == 0;
     void *p = (void *)(s->start + i * size);
-    hak_lock_drop(&b->lock);
+    hak_lock_drop(hak_heap_bin_lock(h, c));
     if (!there) return true;
     if (!live) continue;
     ++*count;
@@ -517,10 +568,10 @@ static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visi
 }
 
 static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *context, size_t *count) {
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   const hak_span *s = hak_heap_span_at(h, place);
   unsigned code = s == NULL ? HAK_CODE_NONE : HAK_TAG_CODE(hak_load_relaxed(&s->tag));
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   if (code == HAK_CODE_NONE || code == HAK_TAG_CODE(HAK_TAG_NONE)) return true;
   if (hak_code_is_class(code)) return visit_slab(h, code - 1, s, visit, context, count);
   ++*count;

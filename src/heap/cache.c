@@ -20,7 +20,7 @@ _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heap
 
 hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX};
 
-static hak_thread_heaps *make_heaps(hak_tcache *t) {
+hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (th != NULL) return th;
   th = (hak_thread_heaps *)(void *)hak_meta_take();
@@ -44,7 +44,7 @@ static size_t bytes_of(unsigned c) { return is_large(c) ? hak_align_up(hak_class
 static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
 static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
 
-static bool load(hak_heap_cache *k, unsigned c) {
+HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   if (has_magazine(k, c)) return true;
   void **magazine = (void **)hak_meta_take();
   if (magazine == NULL) return false;
@@ -56,6 +56,21 @@ static bool load(hak_heap_cache *k, unsigned c) {
 
 static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0; }
 
+static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c] == NULL; }
+static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0; }
+
+/* --- whose it is --- */
+
+static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief) & HAK_HEAP_THIEF) != 0; }
+
+HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  if (th == NULL) return NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_UNLIKELY(k->life != h->life)) k = th->caches[hak_heap_second_place(h->index)];
+  return k->life == h->life ? k : NULL;
+}
+
 /* --- counts --- */
 
 static void count_from_zero(hak_heap_cache *k) {
@@ -65,28 +80,28 @@ static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->frees, 0);
 }
 
-/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which is in a slow path, or a thief that has the cache. Under the heap's
+/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or a thief that has it. Under the heap's
  * lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
   HAK_ASSERT(hak_heap_cache_has_heap(k));
   if ((k->requests | k->frees) == 0) return;
-  hak_lock_take(&h->lock);
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
+  hak_lock_take(hak_heap_lock(h));
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* --- the owner and thieves --- */
 
 /* No lock may be held that a thief takes. May nest: a thief leaves a cache alone whose owner is at it, and waits for nobody with the lock. */
-static void enter(hak_heap_cache *k) {
+HAK_INLINE void enter(hak_heap_cache *k) {
   hak_add_own(&k->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
-  while (HAK_UNLIKELY(hak_heap_is_met(k))) {
+  while (HAK_UNLIKELY(waits(k))) {
     hak_lock_take(&hak_heaps_lock);
     hak_lock_drop(&hak_heaps_lock);
   }
@@ -106,9 +121,9 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
   hak_heap *h = k->entry->heap;
   if (is_large(c))
-    hak_heap_put_large(h, blocks, count, d);
+    hak_heap_put_large(h, blocks, count, !hak_heap_is_aside(k), d);
   else
-    hak_heap_put(h, c, blocks, count, d);
+    hak_heap_put(h, c, blocks, count, !hak_heap_is_aside(k), d);
 }
 
 /* Under the registry lock: the heap may have ended. */
@@ -133,8 +148,33 @@ static void unlink_cache(hak_heap_cache *k) {
   if (k->next != NULL) k->next->prev = k->prev;
 }
 
+static size_t cached_bytes(const hak_heap_cache *k) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += count_of(k, c) * bytes_of(c);
+  return bytes;
+}
+
+/* What the cache has counts no more to limits: each block is charged when it is handed out. */
+static void set_aside(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  fold(k);
+  if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
+  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_ASIDE);
+}
+
+/* The other way, if a limit does not say no. */
+static void take_back_in(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
+  size_t bytes = cached_bytes(k);
+  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_relaxed(&k->thief, 0);
+}
+
 static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
+  hak_store_relaxed(&k->thief, 0);
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
   count_from_zero(k);
@@ -161,67 +201,85 @@ static hak_heap_cache *new_cache(const hak_tcache *t) {
   return k;
 }
 
-/* The heap has been used as often as others of its place: it has the place now. Where it drains meanwhile, which is seen under the lock, the thief has not seen this one. */
+/* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
+HAK_INLINE bool has_to_fall(const hak_heap *h) {
+  bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
+  return full || hak_load_relaxed(&h->near_limit) != HAK_HEAP_NOT_NEAR;
+}
+HAK_INLINE bool is_near(const hak_heap *h) {
+  while (h != NULL && !has_to_fall(h)) h = h->parent;
+  return h != NULL;
+}
+
+static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
+  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
+  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
+}
+
+/* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
+ * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  hak_thread_heaps *th = make_heaps(t);
+  hak_thread_heaps *th = hak_thread_make_heaps(t);
   if (th == NULL) return NULL;
-  unsigned i = h->index % HAK_HEAPS_OF_THREAD;
-  if (++th->misses[i] < HOT_AFTER) return NULL;
-  th->misses[i] = 0;
+  unsigned first = hak_heap_first_place(h->index);
+  if (++th->misses[first] < HOT_AFTER) return NULL;
+  th->misses[first] = 0;
+  unsigned i = place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
   enter(k);
   hak_lock_take(&hak_heaps_lock);
-  bool may = hak_heap_may_cache(h);
-  if (may && !is_new) {
+  if (!is_new) {
     empty(k, d);
     unlink_cache(k);
   }
-  if (may) begin(k, h);
+  begin(k, h);
+  if (is_near(h)) set_aside(k);
   hak_lock_drop(&hak_heaps_lock);
   leave(k);
-  if (may)
-    __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
-  else if (is_new)
-    hak_meta_give_one(k);
-  return may ? k : NULL;
+  __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
+  return k;
 }
 
 void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
-  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
-  if (k == NULL || (hak_load_relaxed(&k->requests) == 0 && hak_load_relaxed(&k->frees) == 0)) return;
-  enter(k);
+  hak_heap_cache *k = find(t, h);
+  if (k == NULL || (hak_load_relaxed(&k->requests) | hak_load_relaxed(&k->frees)) == 0) return;
+  enter(k); /* a thief folds, too; what it does before it lets go is seen here */
   fold(k);
   leave(k);
 }
 
 /* --- calls --- */
 
-/* Not where the sum has to fall, below its limit or for a callback: what is cached would serve requests, or not be seen to be free. */
-static bool has_to_fall(const hak_heap *h) {
-  return hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
-}
-bool hak_heap_may_cache(const hak_heap *h) {
-  if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;
-  while (h != NULL && !has_to_fall(h) && hak_load_relaxed(&h->near_limit) == HAK_HEAP_NOT_NEAR) h = h->parent;
-  return h == NULL;
-}
-
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  return k != NULL || !hak_heap_may_cache(h) ? k : make_cache(t, h, d);
+  if (!hak_heap_caches(h)) return NULL;
+  hak_heap_cache *k = find(t, h);
+  return k != NULL ? k : make_cache(t, h, d);
 }
 
-/* Whether the cache, which the thread has entered, may have blocks of the class more: asked from inside, so that a thief that drains the heap finds the thread at its cache, or the
- * thread sees that the heap drains. */
-static bool may_fill(hak_heap_cache *k, const hak_heap *h, unsigned c) { return hak_heap_may_cache(h) && load(k, c); }
+static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
+  hak_lock_take(&hak_heaps_lock);
+  if (near)
+    set_aside(k);
+  else
+    take_back_in(k);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+/* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
+HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
+  bool near = is_near(h);
+  if (HAK_LIKELY(near == hak_heap_is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
+  settle_now(k, near);
+}
 
 static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(count_of(k, c) == 0);
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, (unsigned)hak_min_size(k->batch[c], usable(c)), &r.refuser);
+  unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, hak_heap_is_aside(k) ? 1 : wanted, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c] += n - 1;
@@ -230,15 +288,34 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   return r;
 }
 
+static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_heap_try r = {0};
+  HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
+  if (hak_heap_is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
+  if (r.refuser != NULL) return r;
+  r.p = hak_magazine_pop(&k->top[c]);
+  hak_heap_count_alloc(k, bytes_of(c));
+  return r;
+}
+
+/* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
+static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
+  HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
+  if (hak_heap_is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
+  *++k->top[c] = p;
+  hak_heap_count_free(k, bytes_of(c));
+  return true;
+}
+
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
   hak_heap_try r = {0};
   hak_heap_cache *k = cache_for(t, h, d);
   if (k == NULL) return r;
   enter(k);
-  r.p = hak_magazine_pop(&k->top[c]);
-  if (r.p != NULL)
-    hak_heap_count_alloc(k, bytes_of(c));
-  else if (!is_large(c) && may_fill(k, h, c))
+  settle(k, h);
+  if (!is_empty(k, c))
+    r = pop(k, h, c);
+  else if (!is_large(c) && load(k, c))
     r = refill(k, h, c);
   leave(k);
   return r;
@@ -262,22 +339,55 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   hak_heap_cache *k = cache_for(t, h, d);
   if (k == NULL) return false;
   enter(k);
-  bool has_room = may_fill(k, h, c);
-  if (has_room && count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
-  if (has_room && HAK_CHECKS && is_cached(k, c, p)) {
+  settle(k, h);
+  bool done = load(k, c);
+  if (done && is_full(k, c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  if (done && HAK_CHECKS && is_cached(k, c, p))
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
-  } else if (has_room) {
-    *++k->top[c] = p;
-    hak_heap_count_free(k, bytes_of(c));
-  }
+  else if (done)
+    done = push(k, h, c, p);
   leave(k);
-  return has_room;
+  return done;
+}
+
+/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
+void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
+  hak_heap_cache *k = find(hak_tls.cache, h);
+  if (k == NULL || !hak_heap_is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
+  void *p = NULL;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
+    p = hak_magazine_pop(&k->top[c]);
+    hak_heap_count_alloc(k, hak_class_size(c));
+  }
+  hak_heap_leave(k, busy);
+  return p;
+}
+
+bool hak_heap_push_aside(uint32_t tag, void *p) {
+  uint32_t owner = HAK_TAG_OWNER(tag);
+  unsigned c = HAK_TAG_CODE(tag) - 1;
+  const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
+  if (th == NULL || c >= HAK_CLASS_COUNT) return false;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
+  if (k->owner != owner || !hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
+  bool done = false;
+  uint32_t busy = hak_heap_enter(k);
+  if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
+    done = hak_heap_set_aside(k->entry->heap, c, hak_class_size(c));
+    if (HAK_LIKELY(done))
+      hak_heap_count_free(k, hak_class_size(c));
+    else
+      k->top[c]--;
+  }
+  hak_heap_leave(k, busy);
+  return done;
 }
 
 /* --- giving back --- */
 
-static bool is_of(const hak_heap_cache *k, const hak_heap *within) {
-  hak_assert_held(&hak_heaps_lock);
+static bool is_of(const hak_heap_cache *k, const hak_heap *within) { /* registry lock */
   return within == NULL || (hak_heap_cache_has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
@@ -300,7 +410,6 @@ static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
 }
 
 void hak_heap_flush(const hak_heap *within, hak_deferred *d) { flush_own(within, false, d); }
-
 void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 /* --- thieves, one at a time (the reach lock) --- */
@@ -309,7 +418,8 @@ void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 typedef struct theft {
   uint32_t number; /* caches that it came by have it */
-  bool idle;       /* what was not used since the clock's last turn */
+  bool idle;       /* of what was not used since the clock's last turn */
+  bool aside;      /* sets aside what caches have; else empties them */
   bool missed;     /* an owner was at its cache */
   bool works;      /* the system has the barrier */
   unsigned count;
@@ -317,18 +427,20 @@ typedef struct theft {
 } theft;
 
 static uint32_t thefts;
+typedef enum theft_kind { ALL, IDLE, ASIDE } theft_kind;
 
-static void begin_theft(theft *of, bool idle) {
+static void begin_theft(theft *of, theft_kind kind) {
   hak_assert_held(&hak_tcache_reach_lock);
   of->number = ++thefts == 0 ? ++thefts : thefts;
-  of->idle = idle;
+  of->idle = kind == IDLE;
+  of->aside = kind == ASIDE;
   of->missed = false;
   of->works = true;
 }
 
 static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP) return;
+  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && hak_heap_is_aside(k))) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
   if (of->idle) k->calls_at_turn = calls;
   if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
@@ -336,16 +448,9 @@ static void choose(theft *of, hak_heap_cache *k) {
   of->group[of->count++] = k;
 }
 
-/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
-static hak_heap *next_below(hak_heap *h, const hak_heap *top) {
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
-
 /* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
-  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = next_below(h, top)) {
+  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
   }
 }
@@ -362,23 +467,25 @@ static void choose_of_threads(theft *of) {
 
 /* The owner was not at it when all threads had seen `thief`, or it is left alone. */
 static void rob_group(theft *of, hak_deferred *d) {
-  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, 1);
+  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, of->group[i]->thief | HAK_HEAP_THIEF);
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
-    if (of->works && hak_load_acquire(&k->busy) == 0)
+    bool has = of->works && hak_load_acquire(&k->busy) == 0;
+    of->missed |= of->works && !has;
+    if (has && of->aside)
+      set_aside(k);
+    else if (has)
       empty(k, d);
-    else
-      of->missed |= of->works;
-    hak_store_release(&k->thief, 0);
+    hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
   }
 }
 
 /* `within` NULL: all heaps. The reach lock keeps another theft, which would have another number, from coming between. */
-static bool rob(hak_heap *within, bool idle, hak_deferred *d) {
+static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
   theft of;
   hak_lock_take(&hak_tcache_reach_lock);
-  begin_theft(&of, idle);
+  begin_theft(&of, kind);
   do {
     hak_lock_take(&hak_heaps_lock);
     of.count = 0;
@@ -393,26 +500,40 @@ static bool rob(hak_heap *within, bool idle, hak_deferred *d) {
   return of.missed;
 }
 
-/* An owner is at its cache for a microsecond, or a millisecond where a slab has to be made; unless it has no processor. 0 ms: some 50 us, which the kernel adds. */
-static void wait_for_owner(unsigned tries) { hak_os_sleep_ms(tries < HAK_LOCK_STEPS ? 0 : 1); }
-
-bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) {
-  for (unsigned tries = 0; rob((hak_heap *)within, false, d); tries++) {
-    if (tries == HAK_LOCK_STEPS + HAK_LOCK_PATIENCE_MS) return false;
-    wait_for_owner(tries);
+/* An owner is at its cache for a microsecond, as long as the barrier takes; or it has no processor. False: for half a second. */
+#define AT_ONCE 8
+static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
+  for (unsigned tries = 0; rob((hak_heap *)within, kind, d); tries++) {
+    if (tries == AT_ONCE + HAK_LOCK_PATIENCE_MS) return false;
+    if (tries >= AT_ONCE) hak_os_sleep_ms(1);
   }
   return true;
 }
 
-void hak_heap_decay_others(hak_deferred *d) { rob(NULL, true, d); }
+bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) { return rob_all(within, ALL, d); }
+void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
+
+static void set_own_aside(const hak_heap *within) {
+  const hak_tcache *t = hak_tls.cache;
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == &hak_no_heap_cache || hak_heap_is_aside(k)) continue;
+    enter(k);
+    hak_lock_take(&hak_heaps_lock);
+    if (is_of(k, within)) set_aside(k);
+    hak_lock_drop(&hak_heaps_lock);
+    leave(k);
+  }
+}
 
 void hak_heap_drain(hak_heap *h, hak_deferred *d) {
   uint32_t before = HAK_HEAP_NOT_NEAR;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
   hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING); /* the thief's barrier is behind it: who is not at its cache then sees it */
   if (before == HAK_HEAP_DRAINED) return;
-  hak_heap_flush(h, d);
-  bool all = hak_heap_flush_others(h, d);
+  set_own_aside(h);
+  bool all = rob_all(h, ASIDE, d);
   before = HAK_HEAP_DRAINING;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
@@ -430,7 +551,6 @@ static void end_cache(hak_heap_cache *k, hak_deferred *d) {
 void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
-  if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);
@@ -444,66 +564,6 @@ void hak_heap_end_thread(hak_deferred *d) {
   }
   hak_meta_give_one(th);
 }
-
-static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
-  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
-  if (life == 0) return;
-  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
-  if (of == NULL || life != of->life) return;
-  sum->live += hak_heap_live(k);
-  sum->requests += hak_load_relaxed(&k->requests);
-  sum->frees += hak_load_relaxed(&k->frees);
-}
-
-hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
-  hak_heap_counts sum = {0};
-  hak_assert_held(&hak_heaps_lock);
-  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
-    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    if (th == NULL) continue;
-    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
-    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
-  }
-  return sum;
-}
-
-/* --- the default --- */
-
-/* The thread's default, if it was reset; NULL: it was destroyed. */
-static hak_heap *default_after_reset(hak_thread_heaps *th) {
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap *h = hak_heap_at_entry(th->default_entry);
-  if (h != NULL && h->id != th->default_id) h = NULL;
-  if (h != NULL) th->default_life = h->life;
-  hak_lock_drop(&hak_heaps_lock);
-  return h;
-}
-
-hak_heap *hak_heap_default(void) {
-  const hak_tcache *t = hak_tls.cache;
-  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  if (th == NULL || th->default_entry == NULL) return NULL;
-  bool is_same = HAK_LIKELY(hak_load_relaxed(&th->default_entry->life) == th->default_life);
-  hak_heap *h = is_same ? hak_heap_at_entry(th->default_entry) : default_after_reset(th);
-  if (HAK_LIKELY(h != NULL) && HAK_LIKELY(!hak_load_relaxed(&h->is_deleted))) return h;
-  hak_heap_set_default(hak_tls.cache, NULL); /* it was destroyed, or deleted */
-  return NULL;
-}
-
-bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
-  hak_thread_heaps *th = h == NULL ? hak_thread_heaps_of(t) : make_heaps(t);
-  if (th == NULL) return h == NULL;
-  th->default_entry = h == NULL ? NULL : hak_heap_entry_of(h);
-  th->default_id = h == NULL ? 0 : h->id;
-  th->default_life = h == NULL ? 0 : h->life;
-  if (hak_tls.in_heap == (h != NULL)) return true;
-  hak_tls.in_heap = h != NULL;
-  hak_count_aside(&th->countdown, h != NULL);
-  return true;
-}
-
-int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->countdown; }
 
 /* --- fork --- */
 
@@ -529,11 +589,11 @@ void hak_heap_fork_child_alone(void) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache || k->thief == 0) continue;
+    if (k == &hak_no_heap_cache || !waits(k)) continue;
     if (k->busy == 0) {
       for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
       k->magazines = 0;
     }
-    k->thief = 0;
+    k->thief &= ~HAK_HEAP_THIEF;
   }
 }

@@ -1,85 +1,110 @@
 /* Figures of heaps, for statistics. */
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/cache.h"
 
-static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
+static void add_counts(hak_heap_counts *sum, const hak_heap_cache *k) {
+  sum->live += hak_heap_live(k);
+  sum->requests += hak_load_relaxed(&k->requests);
+  sum->frees += hak_load_relaxed(&k->frees);
+}
 
-static size_t total_locked(const hak_heap *top) {
-  size_t bytes = 0;
-  hak_assert_held(&hak_heaps_lock);
-  for (const hak_heap *h = top;;) {
-    bytes += live_locked(h);
-    if (h->first_child != NULL) {
-      h = h->first_child;
-      continue;
-    }
-    while (h != top && h->next_sibling == NULL) h = h->parent;
-    if (h == top) return bytes;
-    h = h->next_sibling;
+static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    const hak_heap_cache *k = __atomic_load_n(&th->caches[i], __ATOMIC_ACQUIRE);
+    if (k != &hak_no_heap_cache && hak_load_relaxed(&k->life) != 0 && hak_heap_cache_has_heap(k)) add_counts(sum, k);
   }
 }
 
+bool hak_heap_has_aside_locked(const hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  bool has = false;
+  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = hak_heap_is_aside(k);
+  return has;
+}
+
+/* Caches change heaps under the lock. */
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
+  hak_heap_counts sum = {0};
+  hak_assert_held(&hak_heaps_lock);
+  for (const hak_heap_cache *k = h == NULL ? NULL : h->caches; k != NULL; k = k->next) add_counts(&sum, k);
+  for (const hak_tcache *t = h == NULL ? hak_tcache_made() : NULL; t != NULL; t = t->next) {
+    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
+    if (th != NULL) add_counts_of(&sum, th);
+  }
+  return sum;
+}
+
+static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
+
+/* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the tree, all is added again in one. */
+static size_t total_of(hak_heap *top) {
+  for (bool at_once = false;; at_once = true) {
+    size_t bytes = 0, steps = 0;
+    hak_heap *shown = NULL;
+    hak_lock_take(&hak_heaps_lock);
+    hak_heap *h = top;
+    while (h != NULL) {
+      bytes += live_locked(h);
+      h = hak_heap_next_below_locked(h, top);
+      if (h == NULL || at_once || ++steps % HAK_LOCK_STEPS != 0) continue;
+      shown = hak_heap_rest_at_locked(h, shown);
+      if (!hak_heap_is_within(h, top)) break;
+    }
+    hak_lock_drop(&hak_heaps_lock);
+    if (shown != NULL) hak_heap_show_end(shown);
+    if (h == NULL) return (int64_t)bytes < 0 ? 0 : bytes;
+  }
+}
+
+/* What others count while this adds up may be below 0 for a moment. */
+static size_t at_least_none(uint64_t n) { return (int64_t)n < 0 ? 0 : (size_t)n; }
+
 static void read_locked(hak_heap *h, hakmem_heap_stats *stats) {
+  size_t limit = hak_load_relaxed(&h->limit);
+  *stats = (hakmem_heap_stats){.id = h->id, .limit = limit == SIZE_MAX ? 0 : limit};
+  if (h->life == 0) return;
   hak_heap_counts cached = hak_heap_cached_counts_locked(h);
-  size_t limit = hak_load_relaxed(&h->limit), live = hak_load_relaxed(&h->live) + (size_t)cached.live;
   uint64_t requests = hak_load_relaxed(&h->requests) + cached.requests;
-  *stats = (hakmem_heap_stats){
-      .id = h->id,
-      .live = live,
-      .peak = hak_max_size(hak_load_relaxed(&h->peak), live),
-      .blocks = (size_t)(requests - hak_load_relaxed(&h->frees) - cached.frees),
-      .held = hak_heap_held(h),
-      .limit = limit == SIZE_MAX ? 0 : limit,
-      .total = total_locked(h),
-      .refused = hak_load_relaxed(&h->refused),
-      .requests = requests,
-  };
+  stats->live = at_least_none(hak_load_relaxed(&h->live) + (uint64_t)cached.live);
+  stats->peak = hak_max_size(hak_load_relaxed(&h->peak), stats->live);
+  stats->blocks = at_least_none(requests - hak_load_relaxed(&h->frees) - cached.frees);
+  stats->held = hak_heap_held(h);
+  stats->refused = hak_load_relaxed(&h->refused);
+  stats->requests = requests;
+  stats->total = stats->live;
 }
 
 void hak_heap_read(hak_heap *h, hakmem_heap_stats *stats) {
   hak_lock_take(&hak_heaps_lock);
   read_locked(h, stats);
+  bool is_parent = h->first_child != NULL;
   hak_lock_drop(&hak_heaps_lock);
+  if (is_parent) stats->total = total_of(h);
 }
 
-bool hak_heap_read_after(uint64_t id, hak_heap_row *row) {
+bool hak_heap_read_row(hak_heap *h, hak_heap_row *row) {
+  hak_heap_read(h, &row->stats);
   hak_lock_take(&hak_heaps_lock);
-  hak_heap *h = hak_heap_after_locked(id, false);
-  if (h != NULL) {
-    read_locked(h, &row->stats);
-    row->parent = h->parent == NULL ? 0 : h->parent->id;
-    memcpy(row->name, h->name, sizeof row->name);
-  }
+  bool exists = h->life != 0;
+  row->parent = h->parent == NULL ? 0 : h->parent->id;
   hak_lock_drop(&hak_heaps_lock);
-  return h != NULL;
+  memcpy(row->name, h->name, sizeof row->name);
+  return exists;
 }
 
-bool hak_heap_next(uint64_t *id, size_t *out) {
-  hak_lock_take(&hak_heaps_lock);
-  const hak_heap *h = hak_heap_after_locked(*id, false);
-  if (h != NULL) {
-    *id = h->id;
-    *out = hak_load_relaxed(&h->out);
-  }
-  hak_lock_drop(&hak_heaps_lock);
-  return h != NULL;
-}
-
-/* One heap in each hold of the lock. What moves from a cache to its heap meanwhile counts twice, or not at all. */
+/* One heap after the other. What moves from a cache to its heap meanwhile counts twice, or not at all. */
 hak_heap_sums hak_heap_sum(void) {
   hak_heap_sums sums = {0};
-  uint64_t requests = 0, frees = 0, id = 0;
-  hak_lock_take(&hak_heaps_lock);
-  for (hak_heap *h; (h = hak_heap_after_locked(id, true)) != NULL; hak_lock_take(&hak_heaps_lock)) {
-    id = h->id;
+  uint64_t requests = 0, frees = 0;
+  for (hak_heap *h = NULL; (h = hak_heap_show_next(h, true)) != NULL;) {
     sums.count += !hak_load_relaxed(&h->is_deleted);
     sums.live += hak_load_relaxed(&h->live);
     sums.refused += hak_load_relaxed(&h->refused);
     requests += hak_load_relaxed(&h->requests);
     frees += hak_load_relaxed(&h->frees);
-    hak_lock_drop(&hak_heaps_lock);
   }
+  hak_lock_take(&hak_heaps_lock);
   hak_heap_counts cached = hak_heap_cached_counts_locked(NULL);
   hak_lock_drop(&hak_heaps_lock);
   sums.live += (uint64_t)cached.live;

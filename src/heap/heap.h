@@ -20,11 +20,7 @@
 #define HAK_HEAP_NAME 64 /* with the zero */
 #define HAK_HEAPS_MAX ((size_t)1 << 19)
 
-typedef struct hak_heap_bin {
-  hak_lock lock;
-  hak_slab_set slabs;
-} hak_heap_bin;
-#define HAK_HEAP_BINS (HAK_META_SIZE / sizeof(hak_heap_bin)) /* of a metadata block */
+#define HAK_HEAP_BINS (HAK_META_SIZE / sizeof(hak_slab_set)) /* of a metadata block */
 #define HAK_HEAP_BIN_BLOCKS ((HAK_CLASS_COUNT + HAK_HEAP_BINS - 1) / HAK_HEAP_BINS)
 
 /* Pieces of a span that are adjacent and one heap's; of larger blocks a piece has one. */
@@ -54,7 +50,12 @@ struct hakmem_heap {
   size_t live, peak; /* relaxed: without what caches know */
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
-  hak_heap *parent, *first_child, *next_sibling, *next, *prev; /* next_sibling of one that is deleted: the next such */
+  hak_heap *parent, *first_child, *next_sibling, *prev_sibling, *next, *prev;
+  uint32_t shown;   /* walks that are at it, and heaps whose `lasting` it is: until none is, it keeps its place in the list, and its memory */
+  bool is_unlisted, is_released; /* it has left the list; its index is another's */
+  hak_heap *lasting; /* the parent that it had, where it ended while it was shown */
+  hak_heap *next_ended; /* relaxed; while it is in the stack of deleted heaps that have no block any more … */
+  bool has_ended;   /* … relaxed; it is, or was */
   /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there is none; HAK_HEAP_CALLED: it was
    * called, and the sum has not fallen since, which whoever frees finds out. */
   size_t share;
@@ -62,23 +63,23 @@ struct hakmem_heap {
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
-  uint32_t near_limit; /* hak_heap_near: whether its caches are empty, and stay so */
+  uint32_t near_limit; /* hak_heap_near */
   uint64_t near_since_ms; /* relaxed */
-  hak_lock lock; /* from here on; and of its pieces */
+  /* The heap's own lock (hak_heap_lock). */
   hak_piece *pieces, *current;
   uint32_t piece_count;
-  uint16_t locked_bins; /* by hak_heap_take_locks */
+  uint16_t locked_bins; /* all its locks: of which bins hak_heap_take_locks took them */
   uint32_t span_count, span_capacity; /* entries of `spans` */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (blocks.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own that are charged */
   hak_huge_set mappings; /* the lock of huge blocks */
-  hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
+  hak_slab_set *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used; each under its lock (hak_heap_bin_lock) */
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
 
-/* A request was refused: nothing goes into caches of the heap, and of those below it, until the sum has fallen. While DRAINED they are empty: what is refused
- * now is refused for good. */
+/* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
+ * is refused for good. */
 enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
@@ -91,12 +92,20 @@ HAK_INLINE uint32_t hak_heap_owner(const hak_heap *h) { return HAK_OWNER_HEAPS +
 /* --- registry.c: which heaps there are, and what counts to their limits --- */
 
 extern hak_lock hak_heaps_lock;
-/* Before the registry's: a heap that hakmem_heap_list shows does not end meanwhile, unless by the thread that shows it. It may nest. */
-void hak_heap_hold_ends(void);
-void hak_heap_let_end(void);
-/* Before a fork, which holds ends, so that no reset begins: its child would have the heap half emptied. */
-void hak_heap_await_resets(void);
-bool hak_heap_is_resetting(void);
+/* Heaps share their locks: by index a heap has one of its own, one for each of its bins, and one that is held while it ends, which comes before the registry's. A
+ * fork takes them all, whatever the number of heaps, and touches no heap. Neighbours by index have different ones. */
+#define HAK_HEAP_LOCKS 256
+typedef struct hak_shared_lock {
+  hak_lock lock;
+} __attribute__((aligned(64))) hak_shared_lock; /* a cache line: who has one does not disturb who has the next */
+extern hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
+HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) { return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock; }
+/* Bins of one heap follow each other, and so have different ones. */
+HAK_INLINE uint32_t hak_heap_bin_place(const hak_heap *heap, unsigned class_code) { return (heap->index * (HAK_CLASS_COUNT | 1u) + class_code) % HAK_HEAP_LOCKS; }
+HAK_INLINE hak_lock *hak_heap_bin_lock(const hak_heap *heap, unsigned class_code) { return &hak_heap_bin_locks[hak_heap_bin_place(heap, class_code)].lock; }
+/* Held while a heap, and those below it, lose their memory, and it begins another life: a fork has all of that or nothing. No function of the program runs
+ * meanwhile. */
+hak_lock *hak_heap_end_lock(const hak_heap *heap);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
 hak_heap *hak_heap_of_owner(uint32_t owner);
@@ -104,8 +113,9 @@ hak_heap *hak_heap_of_owner(uint32_t owner);
 hak_heap *hak_heap_make(const hakmem_heap_options *options);
 /* Whether it is one. Any value may be asked about that was a heap. */
 bool hak_heap_exists(const hak_heap *heap);
-/* Takes the heap, which has no child, out of the registry and its parent's sums, while ends are held. Its index is another's from the second call on, … */
-void hak_heap_end_life(hak_heap *heap, bool stays);
+/* Takes the heap, which has no child, out of the registry; is_top: and out of the sums of those above it, in which it counts with all that were below. Its index is another's
+ * from the second call on, … */
+void hak_heap_end_life(hak_heap *heap, bool is_top, bool stays);
 void hak_heap_release(hak_heap *heap);
 /* … or it stays: it keeps its place in the list, and nobody finds it until it begins another life, empty. */
 void hak_heap_begin_life(hak_heap *heap, hak_heap *parent);
@@ -119,9 +129,18 @@ hak_heap *hak_heap_at_entry(const hak_heap_entry *entry);
 /* Bins', and the heap's own. */
 void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
-/* The first heap that is younger; NULL: there is none. `deleted`: such ones too. */
-hak_heap *hak_heap_after_locked(uint64_t id, bool deleted);
+/* The next heap by age after the one, NULL: the first; also a deleted one. NULL: there is none. */
+hak_heap *hak_heap_next_locked(const hak_heap *heap);
+/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
+hak_heap *hak_heap_next_below_locked(hak_heap *heap, const hak_heap *top);
+/* The same for walks that hold no lock: the heap that is shown stays readable, whoever ends it meanwhile, until it is handed in for the next one. `deleted`: such ones
+ * too. Who leaves a walk without either keeps 1 KiB from being used again, and nobody waiting. */
+hak_heap *hak_heap_show_next(hak_heap *shown, bool deleted);
+void hak_heap_show_end(hak_heap *shown);
+/* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was, and returned. */
+hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
 size_t hak_heap_count(void);
+uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
@@ -156,6 +175,8 @@ size_t hak_piece_block_size(const hak_span *span, const void *p);
 /* Without a lock: of the heap that has the piece; 0: none. */
 uint32_t hak_piece_owner(const hak_span *span, const void *p);
 void hak_piece_give_all(hak_heap *heap, bool *purge_due);
+/* Gives the piece that is bumped back, if it is empty. */
+void hak_piece_trim(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
 /* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
@@ -178,17 +199,19 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short ways: of a class that has no slabs yet, from pieces, and of one whose blocks may not be cached, from slabs; NULL: take the long one. */
+/* The short ways: of a class that has no slabs yet, from pieces, and of a heap whose blocks are not cached, from slabs; NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
+/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all or one; *refuser as above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
 /* The same of large blocks that were cached. */
-void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_deferred *deferred);
+void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
+/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap was deleted, and it does. */
+bool hak_heap_set_aside(hak_heap *heap, unsigned class_code, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
@@ -203,11 +226,15 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool 
 void hak_heap_give_mapping(hak_heap *heap, void *p, hak_deferred *deferred);
 /* In the child of a fork, while all locks are held: what other threads were resizing is charged no more. */
 void hak_heap_forget_lost(void);
-/* Gives all memory back, blocks or not. */
-void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
-/* Whether a deleted heap has had its last block put back since the last call. */
+/* Gives all memory back, blocks or not, but for mappings: how many hak_huge_free_ended has to give back, once no lock is held. */
+size_t hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
+/* Whether a deleted heap has had its last block put back. */
 bool hak_heap_some_ended(void);
-bool hak_heap_some_are_ending(void); /* the same, and stays so */
+/* Under the lock under which blocks were put back, or all of them: a deleted heap that has none any more is to end. */
+void hak_heap_note_end(hak_heap *heap);
+/* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no lock. */
+void hak_heap_trim_all(hak_deferred *deferred);
+void hak_heap_trim_some(hak_deferred *deferred);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -231,10 +258,15 @@ void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
  * as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
-/* Whether the heap's blocks may go into caches: not while it, or one above it, is near its limit. */
-bool hak_heap_may_cache(const hak_heap *heap);
-/* The heap has refused a request: its caches are emptied, and stay so until the sum has fallen. */
+/* Whether the heap's blocks go into caches. */
+bool hak_heap_caches(const hak_heap *heap);
+/* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until the sum has fallen. */
 void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+/* Whether caches have something of the heap that does not count. */
+bool hak_heap_has_aside_locked(const hak_heap *heap);
+/* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
+void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
+bool hak_heap_push_aside(uint32_t tag, void *p);
 HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);
@@ -249,7 +281,7 @@ typedef struct hak_heap_counts {
 } hak_heap_counts;
 hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *heap);
 
-/* --- figures.c: what statistics show, copied out under the registry lock: the heaps may be gone thereafter --- */
+/* --- figures.c: what statistics show --- */
 
 typedef struct hak_heap_row {
   hakmem_heap_stats stats;
@@ -257,12 +289,10 @@ typedef struct hak_heap_row {
   char name[HAK_HEAP_NAME];
 } hak_heap_row;
 
-/* Of a heap that stays. */
+/* Of a heap that stays, or is shown: one that has ended has nothing. Takes time for the heap's spans, and for the heaps below it. */
 void hak_heap_read(hak_heap *heap, hakmem_heap_stats *stats);
-/* Of the first heap that is younger than `id`; 0: the oldest. False: there is none. Takes time for the heap's spans, and for the heaps below it. */
-bool hak_heap_read_after(uint64_t id, hak_heap_row *row);
-/* The same, at once: *id becomes its id, and *out what it and those below it have charged: live bytes, and those in caches. */
-bool hak_heap_next(uint64_t *id, size_t *out);
+/* Of one that is shown. False: it has ended. */
+bool hak_heap_read_row(hak_heap *heap, hak_heap_row *row);
 
 /* Of all heaps, deleted ones too; `count` is without these, and `refused` of those that there are. */
 typedef struct hak_heap_sums {
@@ -274,10 +304,15 @@ hak_heap_sums hak_heap_sum(void);
 hak_heap *hak_heap_default(void);
 /* Sets it. False: no memory. cache: the thread's. */
 bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
+/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
+bool hak_heap_suspend(void);
+void hak_heap_resume(bool was);
 /* Of what is sampled while requests come from it. */
 int64_t *hak_heap_countdown(void);
 
-/* fork: all locks of this box in rank order, but what hak_heap_hold_ends takes. */
+/* fork: the locks of ends, and all others of this box in rank order. */
+void hak_heap_fork_lock_ends(void);
+void hak_heap_fork_unlock_ends(void);
 void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */

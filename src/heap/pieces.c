@@ -155,7 +155,7 @@ static void *bump(hak_piece *k, size_t at, size_t bytes) {
 }
 
 void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
-  hak_assert_held(&h->lock);
+  hak_assert_held(hak_heap_lock(h));
   HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE && align <= HAK_PIECE_SIZE);
   size_t at = h->current == NULL ? SIZE_MAX : place_in(h->current, bytes, align);
   if (at != SIZE_MAX) return bump(h->current, at, bytes);
@@ -205,7 +205,7 @@ static void lower(hak_piece *k, const uint64_t *live, uint64_t *starts) {
 }
 
 hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *bytes, bool *purge_due) {
-  hak_assert_held(&h->lock);
+  hak_assert_held(hak_heap_lock(h));
   hak_piece *k = piece_at(s, p);
   uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
   size_t start = granule_of(p), first = first_granule(k);
@@ -224,6 +224,14 @@ hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *byte
   unlink_piece(h, k);
   give_pieces(k, purge_due);
   return HAK_VERDICT_OK;
+}
+
+void hak_piece_trim(hak_heap *h, bool *purge_due) {
+  hak_piece *k = h->current;
+  if (k == NULL || k->live != 0) return;
+  h->current = NULL;
+  unlink_piece(h, k);
+  give_pieces(k, purge_due);
 }
 
 void hak_piece_give_all(hak_heap *h, bool *purge_due) {

@@ -7,34 +7,24 @@
 _Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
 
 #define CHUNK (HAK_META_SIZE / sizeof(hak_heap_entry))
+#define END_LOCKS 32 /* who ends heaps all the time does so on one CPU of as many */
+
+_Static_assert(HAK_CLASS_COUNT < HAK_HEAP_LOCKS, "the bins of a heap have different locks");
 
 hak_lock hak_heaps_lock;
 /* Chunks of entries, metadata blocks that stay. Written under the lock, released; read by any thread. */
 static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
-static uint32_t indices;     /* used so far */
+static uint32_t indices;     /* used so far; relaxed */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
 static uint64_t latest_life; /* and id */
 static size_t heap_count;
-static hak_heap *oldest, *newest, *deleted_heaps;
+static hak_heap *oldest, *newest;
+static hak_heap *ended_heaps; /* a stack: pushed under a heap's locks (release), popped under the registry lock, so by one at a time: none comes back meanwhile */
 
-static hak_lock ends_lock;
-static const void *ends_holder; /* mark of the thread that has it; relaxed, right for that thread alone */
-static unsigned ends_depth;     /* the same lock */
+hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
+static hak_shared_lock end_locks[END_LOCKS];
 
-void hak_heap_hold_ends(void) {
-  if (hak_load_relaxed(&ends_holder) != hak_thread_mark()) {
-    hak_lock_take(&ends_lock);
-    hak_store_relaxed(&ends_holder, hak_thread_mark());
-  }
-  ends_depth++;
-}
-
-void hak_heap_let_end(void) {
-  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark() && ends_depth > 0);
-  if (--ends_depth > 0) return;
-  hak_store_relaxed(&ends_holder, NULL);
-  hak_lock_drop(&ends_lock);
-}
+hak_lock *hak_heap_end_lock(const hak_heap *h) { return &end_locks[h == NULL ? 0 : h->index % END_LOCKS].lock; }
 
 static hak_heap_entry *entry_at(uint32_t index) {
   hak_heap_entry *chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
@@ -69,7 +59,8 @@ static bool take_index(uint32_t *index) {
     memset(chunk, 0, HAK_META_SIZE);
     hak_store_release(&chunks[indices / CHUNK], chunk);
   }
-  *index = indices++;
+  *index = indices;
+  hak_add_single(&indices, 1);
   return true;
 }
 
@@ -80,7 +71,9 @@ static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_store_relaxed(&h->near_limit, HAK_HEAP_NOT_NEAR);
   h->parent = parent;
   if (parent != NULL) {
+    h->prev_sibling = NULL;
     h->next_sibling = parent->first_child;
+    if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h;
     parent->first_child = h;
   }
   hak_heap_entry *entry = entry_at(h->index);
@@ -135,31 +128,69 @@ bool hak_heap_exists(const hak_heap *h) {
   return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX && hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->life != 0;
 }
 
-static void leave_parent(hak_heap *h) {
+static void leave_parent(hak_heap *h, bool counts) {
   hak_assert_held(&hak_heaps_lock);
   if (h->parent == NULL) return;
-  hak_heap **link = &h->parent->first_child;
-  while (*link != h) link = &(*link)->next_sibling;
-  *link = h->next_sibling;
-  for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
+  *(h->prev_sibling != NULL ? &h->prev_sibling->next_sibling : &h->parent->first_child) = h->next_sibling;
+  if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h->prev_sibling;
+  size_t out = hak_load_relaxed(&h->out);
+  for (hak_heap *above = h->parent; counts && out != 0 && above != NULL; above = above->parent) hak_sub_relaxed(&above->out, out);
   h->parent = NULL;
 }
 
-static void end_life_locked(hak_heap *h) {
+static void end_life_locked(hak_heap *h, bool counts) {
   hak_assert_held(&hak_heaps_lock);
   HAK_ASSERT(h->first_child == NULL && h->life != 0);
-  leave_parent(h);
+  leave_parent(h, counts);
   hak_heap_entry *entry = entry_at(h->index);
   hak_store_relaxed(&entry->life, 0);
   hak_store_release(&entry->heap, NULL);
   hak_store_relaxed(&h->life, 0);
 }
 
-static void unlink_locked(hak_heap *h) {
-  end_life_locked(h);
-  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
+static void leave_list(hak_heap *h) {
+  if (h->is_unlisted) return;
+  h->is_unlisted = true;
   *(h->prev != NULL ? &h->prev->next : &oldest) = h->next;
   *(h->next != NULL ? &h->next->prev : &newest) = h->prev;
+}
+
+/* Returns what has to be given back once the lock is dropped: heaps that have ended, linked by `next`. */
+static hak_heap *hide_locked(hak_heap *h) {
+  hak_heap *goes = NULL;
+  hak_assert_held(&hak_heaps_lock);
+  for (hak_heap *last = h; last != NULL; h = last) {
+    HAK_ASSERT(h->shown > 0);
+    bool ends = --h->shown == 0 && h->is_released;
+    last = ends ? h->lasting : NULL;
+    if (!ends) continue;
+    leave_list(h);
+    h->next = goes;
+    goes = h;
+  }
+  return goes;
+}
+
+static void give_chain(hak_heap *h) {
+  for (hak_heap *next; h != NULL; h = next) {
+    next = h->next;
+    hak_meta_give_one(h);
+  }
+}
+
+/* Before it leaves its parent. Who has been shown it may have asked it for that one. */
+static void keep_parent(hak_heap *h) {
+  if (h->shown == 0 || h->parent == NULL) return;
+  h->lasting = h->parent;
+  h->parent->shown++;
+}
+
+/* Where walks are at it, it stays in the list. */
+static void unlink_locked(hak_heap *h, bool counts) {
+  keep_parent(h);
+  end_life_locked(h, counts);
+  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
+  if (h->shown == 0) leave_list(h);
 }
 
 void hak_heap_release(hak_heap *h) {
@@ -168,28 +199,16 @@ void hak_heap_release(hak_heap *h) {
   HAK_ASSERT(h->life == 0 && entry->heap == NULL && entry->life == 0);
   hak_store_release(&entry->heap, (hak_heap *)((uintptr_t)free_index * 2 + 1));
   free_index = h->index + 1;
+  h->is_released = true;
+  h->shown++;
+  hak_heap *goes = hide_locked(h);
   hak_lock_drop(&hak_heaps_lock);
-  hak_meta_give_one(h);
+  give_chain(goes);
 }
 
-static unsigned resetting; /* heaps between two lives; registry lock, released to who awaits that there are none */
-
-bool hak_heap_is_resetting(void) { return hak_load_acquire(&resetting) != 0; }
-
-void hak_heap_await_resets(void) {
-  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark());
-  while (hak_heap_is_resetting()) hak_os_sleep_ms(1);
-}
-
-void hak_heap_end_life(hak_heap *h, bool stays) {
-  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark());
+void hak_heap_end_life(hak_heap *h, bool is_top, bool stays) {
   hak_lock_take(&hak_heaps_lock);
-  if (stays) {
-    end_life_locked(h);
-    hak_add_single(&resetting, 1);
-  } else {
-    unlink_locked(h);
-  }
+  stays ? end_life_locked(h, is_top) : unlink_locked(h, is_top);
   hak_lock_drop(&hak_heaps_lock);
 }
 
@@ -201,8 +220,6 @@ HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
   memset(h->bins, 0, sizeof h->bins);
   memset(h->bumped, 0, sizeof h->bumped);
   begin_life_locked(h, parent);
-  HAK_ASSERT(resetting > 0);
-  hak_store_release(&resetting, resetting - 1);
   hak_lock_drop(&hak_heaps_lock);
 }
 
@@ -211,29 +228,37 @@ void hak_heap_set_deleted(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
   HAK_ASSERT(h->first_child == NULL && h->life != 0 && !h->is_deleted);
   hak_heap_take_locks(h);
-  leave_parent(h);
+  keep_parent(h);
+  leave_parent(h, true);
   hak_store_relaxed(&h->limit, SIZE_MAX);
   hak_store_relaxed(&h->share, SIZE_MAX);
   hak_store_relaxed(&h->is_deleted, true);
+  hak_heap_note_end(h);
   hak_heap_drop_locks(h);
-  h->next_sibling = deleted_heaps;
-  deleted_heaps = h;
   hak_sub_single(&heap_count, 1);
   hak_lock_drop(&hak_heaps_lock);
 }
+
+/* Two threads that give back the last blocks, under two locks, may both find that there is none left. */
+void hak_heap_note_end(hak_heap *h) {
+  if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) || hak_load_relaxed(&h->out) != 0 || hak_exchange_acquire(&h->has_ended, true)) return;
+  hak_heap *first = hak_load_relaxed(&ended_heaps);
+  do hak_store_relaxed(&h->next_ended, first);
+  while (!__atomic_compare_exchange_n(&ended_heaps, &first, h, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&ended_heaps) != NULL); }
 
 /* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. Who gave the last one back may still have a
  * lock of it. */
 hak_heap *hak_heap_take_ended(void) {
   hak_lock_take(&hak_heaps_lock);
-  hak_heap **link = &deleted_heaps;
-  while (*link != NULL && hak_load_relaxed(&(*link)->out) != 0) link = &(*link)->next_sibling;
-  hak_heap *h = *link;
+  hak_heap *h = hak_load_acquire(&ended_heaps);
+  while (h != NULL && !__atomic_compare_exchange_n(&ended_heaps, &h, hak_load_relaxed(&h->next_ended), true, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {}
   if (h != NULL) {
     hak_heap_take_locks(h);
     hak_heap_drop_locks(h);
-    *link = h->next_sibling;
-    unlink_locked(h);
+    unlink_locked(h, true);
   }
   hak_lock_drop(&hak_heaps_lock);
   return h;
@@ -247,70 +272,142 @@ static uint16_t made_bins(const hak_heap *h) {
   return (uint16_t)made;
 }
 
-/* Those of `bins`, and the heap's own, by rank, until one says no. */
-static bool each_lock(hak_heap *h, uint16_t bins, bool (*call)(hak_lock *lock)) {
-  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
-    for (unsigned j = 0; (bins >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) {
-      if (!call(&h->bins[i][j].lock)) return false;
+static void take(hak_lock *lock) { hak_lock_take(lock); }
+static void drop(hak_lock *lock) { hak_lock_drop(lock); }
+
+/* The locks of those of the `bins` that have one, by place: some of the last classes come first. */
+static void each_bin_lock(const hak_heap *h, uint16_t bins, void (*call)(hak_lock *lock)) {
+  unsigned first = HAK_HEAP_LOCKS - hak_heap_bin_place(h, 0);
+  for (unsigned n = 0; n < 2; n++) {
+    unsigned from = n == 0 ? first : 0, end = n == 0 ? HAK_CLASS_COUNT : (unsigned)hak_min_size(first, HAK_CLASS_COUNT);
+    for (unsigned c = from; c < end; c++) {
+      if ((bins >> c / HAK_HEAP_BINS & 1) != 0) call(hak_heap_bin_lock(h, c));
     }
   }
-  return call(&h->lock);
-}
-
-static bool take(hak_lock *lock) {
-  hak_lock_take(lock);
-  return true;
-}
-
-static bool drop(hak_lock *lock) {
-  hak_lock_drop(lock);
-  return true;
 }
 
 /* Bins are made under the heap's own lock, which comes last: those that others make meanwhile have to be waited for, too. */
 void hak_heap_take_locks(hak_heap *h) {
   for (;;) {
     uint16_t made = made_bins(h);
-    each_lock(h, made, take);
+    each_bin_lock(h, made, take);
+    hak_lock_take(hak_heap_lock(h));
     h->locked_bins = made;
     if (made_bins(h) == made) return;
     hak_heap_drop_locks(h);
   }
 }
 
-void hak_heap_drop_locks(hak_heap *h) { each_lock(h, h->locked_bins, drop); }
+void hak_heap_drop_locks(hak_heap *h) {
+  uint16_t locked = h->locked_bins;
+  hak_lock_drop(hak_heap_lock(h));
+  each_bin_lock(h, locked, drop);
+}
 
+/* --- fork --- */
+
+static bool each_of(hak_shared_lock *locks, size_t count, bool (*call)(hak_lock *lock)) {
+  for (size_t i = 0; i < count; i++) {
+    if (!call(&locks[i].lock)) return false;
+  }
+  return true;
+}
+
+static bool each_shared_lock(bool (*call)(hak_lock *lock)) {
+  return each_of(hak_heap_bin_locks, HAK_HEAP_LOCKS, call) && each_of(hak_heap_own_locks, HAK_HEAP_LOCKS, call);
+}
+
+static bool take_one(hak_lock *lock) { return hak_lock_take(lock), true; }
+static bool drop_one(hak_lock *lock) { return hak_lock_drop(lock), true; }
+/* A handler of the program that runs in fork's window may have made the first heap, and keeps what it takes. */
+static bool drop_if_held(hak_lock *lock) { return hak_load_relaxed(&lock->state) == 0 || drop_one(lock); }
+
+void hak_heap_fork_lock_ends(void) { each_of(end_locks, END_LOCKS, take_one); }
+void hak_heap_fork_unlock_ends(void) { each_of(end_locks, END_LOCKS, drop_one); }
+
+static bool fork_has_shared; /* registry lock */
+
+/* With the registry lock nobody makes the first heap. */
 void hak_heap_fork_lock(void) {
   hak_lock_take(&hak_heaps_lock);
-  for (hak_heap *h = newest; h != NULL; h = h->prev) hak_heap_take_locks(h);
+  fork_has_shared = indices != 0;
+  if (fork_has_shared) each_shared_lock(take_one);
   hak_lock_take(&hak_pieces_lock);
 }
 
 void hak_heap_fork_unlock(void) {
   hak_lock_drop(&hak_pieces_lock);
-  for (hak_heap *h = newest; h != NULL; h = h->prev) hak_heap_drop_locks(h);
+  if (indices != 0) each_shared_lock(fork_has_shared ? drop_one : drop_if_held);
   hak_lock_drop(&hak_heaps_lock);
 }
 
 bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
-  bool all = is(&hak_heaps_lock) && is(&hak_pieces_lock);
-  if (!all) return false;
-  hak_lock_take(&hak_heaps_lock);
-  for (hak_heap *h = newest; all && h != NULL; h = h->prev) all = h->life == 0 || each_lock(h, made_bins(h), is);
-  hak_lock_drop(&hak_heaps_lock);
-  return all;
+  return each_of(end_locks, END_LOCKS, is) && is(&hak_heaps_lock) && (hak_load_relaxed(&indices) == 0 || each_shared_lock(is)) && is(&hak_pieces_lock);
 }
 
-hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
-  static uint32_t hint; /* owner that was found last, most likely the one before, or asked for once more */
+/* --- walks --- */
+
+static hak_heap *next_locked(const hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
-  hak_heap *near = id == 0 ? NULL : hak_heap_of_owner(hint), *h = near != NULL && near->id <= id + 1 ? near : oldest;
-  while (h != NULL && (h->id <= id || h->life == 0 || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
-  hint = h == NULL ? 0 : hak_heap_owner(h);
+  return h == NULL ? oldest : h->next;
+}
+
+hak_heap *hak_heap_next_locked(const hak_heap *h) {
+  hak_heap *next = next_locked(h);
+  while (next != NULL && next->life == 0) next = next->next;
+  return next;
+}
+
+hak_heap *hak_heap_next_below_locked(hak_heap *h, const hak_heap *top) {
+  hak_assert_held(&hak_heaps_lock);
+  if (h->first_child != NULL) return h->first_child;
+  while (h != top && h->next_sibling == NULL) h = h->parent;
+  return h == top ? NULL : h->next_sibling;
+}
+
+/* Some steps in one hold of the lock. */
+static hak_heap *step(hak_heap *shown, bool deleted, bool *suits) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *h = next_locked(shown);
+  for (unsigned steps = HAK_LOCK_STEPS;; h = h->next) {
+    *suits = h == NULL || (h->life != 0 && (deleted || !hak_load_relaxed(&h->is_deleted)));
+    if (*suits || --steps == 0) break;
+  }
+  if (h != NULL) h->shown++;
+  hak_heap *goes = shown == NULL ? NULL : hide_locked(shown);
+  hak_lock_drop(&hak_heaps_lock);
+  give_chain(goes);
   return h;
 }
 
+hak_heap *hak_heap_show_next(hak_heap *shown, bool deleted) {
+  bool suits;
+  do shown = step(shown, deleted, &suits);
+  while (!suits);
+  return shown;
+}
+
+void hak_heap_show_end(hak_heap *shown) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *goes = hide_locked(shown);
+  hak_lock_drop(&hak_heaps_lock);
+  give_chain(goes);
+}
+
+hak_heap *hak_heap_rest_at_locked(hak_heap *h, hak_heap *shown) {
+  h->shown++;
+  hak_heap *goes = shown == NULL ? NULL : hide_locked(shown);
+  hak_lock_drop(&hak_heaps_lock);
+  give_chain(goes);
+  hak_lock_take(&hak_heaps_lock);
+  return h;
+}
+
+uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
+
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
+
+bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
 
 /* --- what counts --- */
 
@@ -380,6 +477,8 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
 
 void hak_heap_raise_peak(hak_heap *h, size_t live) {
   if ((int64_t)live <= 0) return;
+  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never live. */
+  live = hak_min_size(live, hak_max_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->out)));
   size_t peak = hak_load_relaxed(&h->peak);
   while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "api/heaps.h"
 #include "api/thread.h"
-#include "heap/heap.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;
@@ -67,8 +67,12 @@ int hak_je_arena_reset(size_t index) {
   hak_lock_take(&hak_je_lock);
   hak_je_arena *a = made_locked(index);
   hakmem_heap *heap = a == NULL ? NULL : a->heap;
-  hakmem_heap_reset(heap); /* under the lock, as the end: no snapshot looks into it meanwhile, and no fork has half of it */
+  int saved = errno;
+  hak_deferred d = {0};
+  size_t mappings = heap == NULL ? 0 : hak_heap_empty(heap, true, &d); /* under the lock, as the end: no snapshot looks into it meanwhile */
   hak_lock_drop(&hak_je_lock);
+  hak_heap_finish(mappings, &d);
+  errno = saved;
   return heap == NULL ? EFAULT : 0;
 }
 
@@ -76,15 +80,19 @@ int hak_je_arena_destroy(size_t index) {
   hak_lock_take(&hak_je_lock);
   hak_je_arena *a = made_locked(index);
   bool can = a != NULL && hak_load_relaxed(&a->threads) == 0;
-  hakmem_heap *heap = NULL;
+  int saved = errno;
+  hak_deferred d = {0};
+  size_t mappings = 0;
   if (can) {
     hak_je_figures_end_locked(index);
-    heap = a->heap;
+    hakmem_heap *heap = a->heap;
     hak_store_release(&a->heap, NULL);
     hak_store_release(&a->made, false);
+    mappings = hak_heap_empty(heap, false, &d);
   }
-  hakmem_heap_destroy(heap);
   hak_lock_drop(&hak_je_lock);
+  hak_heap_finish(mappings, &d); /* for which functions of the program may be called: with no lock that a fork takes */
+  errno = saved;
   return can ? 0 : EFAULT;
 }
 

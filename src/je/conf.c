@@ -11,6 +11,7 @@
 
 HAK_EXPORT void (*malloc_message)(void *context, const char *text);
 HAK_EXPORT const char *malloc_conf __attribute__((weak));
+HAK_EXPORT const char *malloc_conf_2_conf_harder __attribute__((weak));
 
 struct hak_je_conf hak_je_conf = {
 #define CONF(kind, name, initial) .name = initial,
@@ -32,9 +33,13 @@ typedef struct row {
 } row;
 
 static size_t lg_tcache_max; /* tcache_max in jemalloc's older form */
+static const char *ignored;  /* what is taken, is no opt.*, and changes nothing */
 
 static const row rows[] = {
     {"lg_tcache_max", NULL, &lg_tcache_max, 0, 23, SIZE, CLIPPED},
+#define IGNORED(name) {#name, NULL, &ignored, 0, 0, TEXT, 0},
+    IGNORED(bin_shards) IGNORED(slab_sizes) IGNORED(narenas_ratio) IGNORED(tcache_ncached_max) IGNORED(hpa_purge_threshold_ratio)
+    IGNORED(hpa_hugification_threshold_ratio) IGNORED(prof_unbias)
 #define FLAG(name, initial, meaning) {#name, NULL, &hak_je_conf.name, 0, 0, BOOL, 0},
 #define NUMBER(kind, name, initial, lowest, highest, beyond, meaning) {#name, NULL, &hak_je_conf.name, lowest, highest, kind, beyond},
 #define WORD(name, initial, words, meaning) {#name, words, &hak_je_conf.name, 0, 0, WORDS, 0},
@@ -89,6 +94,7 @@ static bool set_word(const row *r, const char *text) {
 
 /* Where there are letters, others are left out, and each is there once. */
 static bool set_text(const row *r, const char *text) {
+  if (r->value == &ignored) return *text != '\0';
   char *to = texts + texts_used;
   size_t length = 0;
   if (strlen(text) >= sizeof texts - texts_used) return false;
@@ -166,14 +172,19 @@ static bool next_pair(const char **at, pair *p, const char **fault) {
 
 /* --- sources --- */
 
-enum { BUILT_IN, PROGRAM, LINK, ENVIRONMENT, SOURCES };
+enum { BUILT_IN, PROGRAM, LINK, ENVIRONMENT, PROGRAM_HARDER, SOURCES };
+static const char *source_texts[SOURCES]; /* NULL: there is none */
+
+const char *hak_je_conf_source(unsigned source) { return source_texts[source]; }
 
 static const char *variable(char **variables) {
   static const char name[] = "MALLOC_CONF=";
   for (; variables != NULL && *variables != NULL; variables++)
     if (strncmp(*variables, name, sizeof name - 1) == 0) return *variables + sizeof name - 1;
-  return "";
+  return NULL;
 }
+
+static const char *text_of(int source) { return source_texts[source] != NULL ? source_texts[source] : ""; }
 
 /* These two hold for sources before theirs too. */
 static void look_for_flags(const char *text) {
@@ -225,19 +236,20 @@ void hak_je_conf_read(char **variables) {
       "string pointed to by the global variable malloc_conf",
       "\"name\" of the file referenced by the symbolic link named /etc/malloc.conf",
       "value of the environment variable MALLOC_CONF",
+      "string pointed to by the global variable malloc_conf_2_conf_harder",
   };
   static char target[4096];
   int saved = errno;
-  const char *texts_of[SOURCES] = {
-      [BUILT_IN] = "",
-      [PROGRAM] = malloc_conf != NULL ? malloc_conf : "",
-      [LINK] = hak_os_read_link("/etc/malloc.conf", target, sizeof target),
-      [ENVIRONMENT] = hak_os_has_more_rights() ? "" : variable(variables),
-  };
-  for (int i = 0; i < SOURCES; i++) look_for_flags(texts_of[i]);
+  const char **from = source_texts;
+  const char *link = hak_os_read_link("/etc/malloc.conf", target, sizeof target);
+  from[PROGRAM] = malloc_conf;
+  from[LINK] = *link != '\0' ? link : NULL;
+  from[ENVIRONMENT] = hak_os_has_more_rights() ? NULL : variable(variables);
+  from[PROGRAM_HARDER] = malloc_conf_2_conf_harder;
+  for (int i = 0; i < SOURCES; i++) look_for_flags(text_of(i));
   for (int i = 0; i < SOURCES; i++) {
-    if (hak_je_conf.confirm_conf) hak_je_say("<jemalloc>: malloc_conf #%d (%s): \"%s\"\n", i + 1, names[i], texts_of[i]);
-    read_source(texts_of[i]);
+    if (hak_je_conf.confirm_conf) hak_je_say("<jemalloc>: malloc_conf #%d (%s): \"%s\"\n", i + 1, names[i], text_of(i));
+    read_source(text_of(i));
   }
   if (wrong && hak_je_conf.abort_conf) {
     hak_je_say("<jemalloc>: Abort (abort_conf:true) on invalid conf value (see above).\n");

@@ -143,19 +143,53 @@ int hak_ctl_arena_name(const hak_ctl_call *c) {
   return 0;
 }
 
-/* With hooks for extents, which this allocator does not call, there is none. */
-int hak_ctl_arenas_create(const hak_ctl_call *c) {
-  void *hooks = NULL;
+/* With hooks for extents, which this allocator does not call, there is none. config: begins with the pointer to them. */
+static int create(const hak_ctl_call *c, void **config, size_t bytes) {
   unsigned index = 0;
   if (c->old != NULL && c->old_bytes != NULL && *c->old_bytes != sizeof index) {
     *c->old_bytes = 0;
     return EINVAL;
   }
-  int error = hak_ctl_take(c, &hooks, sizeof hooks);
-  if (error == 0 && hooks != NULL) error = EPERM;
+  int error = hak_ctl_take(c, config, bytes);
+  if (error == 0 && config[0] != NULL) error = EPERM;
   if (error == 0) error = hak_je_arena_make(&index);
   return error != 0 ? error : hak_ctl_give(c, &index, sizeof index);
 }
+
+int hak_ctl_arenas_create(const hak_ctl_call *c) {
+  void *hooks[1] = {NULL};
+  return create(c, hooks, sizeof hooks);
+}
+
+/* The hooks, and whether metadata is by them. */
+int hak_ctl_arenas_create_ext(const hak_ctl_call *c) {
+  void *config[2] = {NULL};
+  return create(c, config, sizeof config);
+}
+
+int hak_ctl_batch_alloc(const hak_ctl_call *c) {
+  struct {
+    void **blocks;
+    size_t count, size;
+    int flags;
+  } wanted = {0};
+  size_t filled = 0;
+  if (c->given == NULL || (c->old != NULL && c->old_bytes != NULL && *c->old_bytes != sizeof filled)) return EINVAL;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error != 0) return error;
+  while (filled < wanted.count && (wanted.blocks[filled] = mallocx(wanted.size, wanted.flags)) != NULL) filled++;
+  return hak_ctl_give(c, &filled, sizeof filled);
+}
+
+static int source(const hak_ctl_call *c, unsigned from) {
+  const char *text = hak_je_conf_source(from);
+  if (text == NULL) return ENOENT;
+  return hak_ctl_writes(c) ? EPERM : hak_ctl_give(c, &text, sizeof text);
+}
+int hak_ctl_conf_program(const hak_ctl_call *c) { return source(c, 1); }
+int hak_ctl_conf_link(const hak_ctl_call *c) { return source(c, 2); }
+int hak_ctl_conf_variable(const hak_ctl_call *c) { return source(c, 3); }
+int hak_ctl_conf_harder(const hak_ctl_call *c) { return source(c, 4); }
 
 int hak_ctl_arenas_lookup(const hak_ctl_call *c) {
   const void *p = NULL;

@@ -1,6 +1,10 @@
 /* mallctl's thread.* and tcache.*. */
 #include <errno.h>
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/slow_exit.h"
 #include "je/ctl.h"
 
 uint64_t hak_je_flushes;
@@ -50,6 +54,52 @@ int hak_ctl_thread_tcache_enabled(const hak_ctl_call *c) {
 
 int hak_ctl_thread_tcache_flush(const hak_ctl_call *c) {
   return without_tcache ? EFAULT : hak_ctl_thread_idle(c);
+}
+
+/* Kept and shown: what a cache takes is hakmem's to say. */
+#define TCACHE_MOST ((size_t)8 * HAK_MIB)
+static HAK_TLS size_t tcache_max; /* 0: as opt.tcache_max */
+
+int hak_ctl_thread_tcache_max(const hak_ctl_call *c) {
+  size_t wanted = tcache_max != 0 ? tcache_max : hak_je_conf.tcache_max;
+  int error = hak_ctl_exchange(c, &wanted, sizeof wanted);
+  if (error == 0 && c->given != NULL) tcache_max = hak_max_size(hak_min_size(wanted, TCACHE_MOST), HAK_GRANULE);
+  return error;
+}
+
+/* Of the blocks that serve so many bytes: as many as a magazine has. */
+int hak_ctl_thread_ncached_read(const hak_ctl_call *c) {
+  size_t bytes = 0, cached = 0;
+  if (c->given == NULL) return EINVAL;
+  int error = hak_ctl_take(c, &bytes, sizeof bytes);
+  if (error == 0 && bytes > TCACHE_MOST) error = EINVAL;
+  if (error == 0 && bytes <= HAK_SMALL_MAX) cached = hak_magazine_usable[hak_class_for(bytes)];
+  return error != 0 ? error : hak_ctl_give(c, &cached, sizeof cached);
+}
+
+/* from-to:count|...; understood, and without effect. */
+#define SETTINGS_LONGEST 1000
+static bool is_list_of_counts(const char *text) {
+  static const char after[] = "-:|";
+  for (unsigned i = 0; *text != '\0'; i++) {
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    strtoull(text, &end, 10);
+    if (*end == '\0') return i % 3 == 2;
+    if (*end != after[i % 3]) return false;
+    text = end + 1;
+  }
+  return false;
+}
+
+int hak_ctl_thread_ncached_write(const hak_ctl_call *c) {
+  const char *settings = NULL;
+  if (hak_ctl_reads(c)) return EPERM;
+  if (without_tcache && c->given != NULL) return ENOENT;
+  int error = hak_ctl_take(c, &settings, sizeof settings);
+  if (error != 0 || c->given == NULL) return error;
+  if (settings == NULL || memchr(settings, '\0', SETTINGS_LONGEST) == NULL) return EINVAL;
+  return *settings == '\0' || is_list_of_counts(settings) ? 0 : EINVAL;
 }
 
 /* --- explicit caches --- */

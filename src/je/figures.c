@@ -272,6 +272,12 @@ void hak_je_refresh_locked(void) {
   hak_je_epoch++;
 }
 
+size_t hak_je_active_now(void) {
+  hakmem_stats t;
+  hak_usage_read(&t, NULL, NULL, NULL);
+  return pages(t.slabs - t.slab_never_allocated - t.slab_purged + t.extents + t.huge_live + t.sampled_live + t.heaps_held);
+}
+
 const hak_je_figures *hak_je_figures_locked(size_t index) {
   if (hak_je_epoch == 0) hak_je_refresh_locked();
   if (index == 0) return &main_figures;

@@ -33,9 +33,11 @@ struct hak_je_conf {
 };
 extern struct hak_je_conf hak_je_conf;
 
-/* Reads malloc_conf, /etc/malloc.conf and MALLOC_CONF, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
+/* Reads malloc_conf, /etc/malloc.conf, MALLOC_CONF and malloc_conf_2_conf_harder, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
  * core reads its own settings, which are above these. */
 void hak_je_conf_read(char **variables);
+/* What one of these has, 1 to 4; NULL: nothing. */
+const char *hak_je_conf_source(unsigned source);
 /* The core has: what opt.* shows is what holds. */
 void hak_je_conf_settle(void);
 /* In jemalloc's form, for malloc_message. */
@@ -53,6 +55,8 @@ size_t hak_je_prof_lg_sample(void); /* 0: there is no profile */
 bool hak_je_prof_final(void);
 
 /* --- mallocx.c: flags --- */
+
+void *mallocx(size_t size, int flags);
 
 #define HAK_JE_ALIGN(flags) ((size_t)1 << ((flags) & 63))
 #define HAK_JE_ZERO 0x40
@@ -133,6 +137,8 @@ typedef struct hak_je_figures {
 
 extern uint64_t hak_je_epoch;
 extern uint64_t hak_je_flushes; /* relaxed: of whole thread caches, by mallctl */
+/* Bytes of all arenas, without a snapshot. */
+size_t hak_je_active_now(void);
 /* hak_je_lock is held, as of the next two. Takes a new snapshot. */
 void hak_je_refresh_locked(void);
 /* Of the last one: of an arena, HAK_JE_ALL or HAK_JE_DESTROYED; all 0 where it has none. */

@@ -6,7 +6,6 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "api/usage.h"
 #include "je/je.h"
 
 HAK_EXPORT void *mallocx(size_t size, int flags);
@@ -19,6 +18,17 @@ HAK_EXPORT void sdallocx(void *p, size_t size, int flags);
 #define NO_TCACHE 1
 #define ARENA_MAIN 1
 
+/* Calls without a cache: what is due by the clock is looked at once in UNCACHED_CALLS of them, as a magazine's blocks pass between two looks elsewhere; and
+ * once in UNCACHED_FLUSHES the thread's cache goes back: whoever frees so wants slabs to become empty, and what it holds would keep them. */
+#define UNCACHED_CALLS 32
+#define UNCACHED_FLUSHES 512
+static HAK_TLS unsigned uncached_calls;
+
+static void end_uncached(hak_deferred *d) {
+  if (HAK_UNLIKELY(uncached_calls++ % UNCACHED_CALLS == 0) || d->purge_due || d->verdict != HAK_VERDICT_OK) hak_slow_exit(d);
+  if (HAK_UNLIKELY(uncached_calls % UNCACHED_FLUSHES == 0)) hakmem_thread_idle();
+}
+
 /* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks there empties others. NULL: take
  * another way. */
 static void *take_uncached(size_t size, size_t align) {
@@ -27,23 +37,18 @@ static void *take_uncached(size_t size, size_t align) {
   hak_deferred d = {0};
   hak_slow_entry(hak_pool_is_full());
   void *p = hak_arena_alloc((unsigned)c, &d);
-  hak_slow_exit(&d);
+  end_uncached(&d);
   return p;
 }
-
-/* Whoever frees so wants slabs to become empty: what the thread's cache holds would keep them. */
-#define UNCACHED_FREES 256
-static HAK_TLS unsigned uncached_frees;
 
 /* Back to its slab at once. False: it is no block of a class, or more has to be done. */
 static bool give_uncached(void *p) {
   size_t offset, code = hak_tcache_code(p, &offset);
-  if (uncached_frees++ % UNCACHED_FREES == 0) hakmem_thread_idle();
   if (!hak_code_is_class((unsigned)code) || hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX || hak_tls.phase == HAK_THREAD_FORBIDDEN) return false;
   hak_deferred d = {0};
   hak_totals_take(p);
   hak_arena_free(p, (unsigned)code - 1, &d);
-  hak_slow_exit(&d);
+  end_uncached(&d);
   return true;
 }
 
@@ -172,7 +177,7 @@ void *rallocx(void *p, size_t size, int flags) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2) return hak_no_memory();
   if (size == 0) size = 1;
   /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
-  size_t wanted = before <= HAK_SHARED_MAX ? hak_usage_unsampled(size, align) : before;
+  size_t wanted = before <= HAK_SHARED_MAX ? hak_good_size(size, align) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
   if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before)) return move(p, before, size, flags);
   hak_resizes_in_arena = HAK_JE_ARENA(flags) != 0;

@@ -59,6 +59,12 @@ static void end(out *o, char bracket) {
   o->comma = true;
 }
 
+/* Of what no figures are kept, for readers that expect it. */
+static void put_empty(out *o, const char *text, const char *brackets) {
+  begin(o, text, brackets[0]);
+  end(o, brackets[1]);
+}
+
 static void put_quoted(out *o, const char *text) {
   put(o, "\"");
   for (; *text != '\0'; text++) {
@@ -175,6 +181,7 @@ static void put_sums(out *o) {
     begin(o, "background_thread", '{');
     put_values(o, "stats.background_thread.", "stats.background_thread.", "");
     end(o, '}');
+    put_empty(o, "mutexes", "{}");
     end(o, '}');
     return;
   }
@@ -184,7 +191,10 @@ static void put_sums(out *o) {
       number("stats.background_thread.num_threads"));
 }
 
-static void put_arena(out *o, const char *title, unsigned arena, bool bins, bool large) {
+static bool leaves_out(const char *options, char letter) { return options != NULL && strchr(options, letter) != NULL; }
+
+static void put_arena(out *o, const char *title, unsigned arena, const char *options) {
+  bool bins = !leaves_out(options, 'b'), large = !leaves_out(options, 'l'), extents = !leaves_out(options, 'e'), mutexes = !leaves_out(options, 'x');
   char prefix[64], key[16];
   snprintf(key, sizeof key, "%u", arena);
   snprintf(prefix, sizeof prefix, "stats.arenas.%u.", arena);
@@ -206,19 +216,18 @@ static void put_arena(out *o, const char *title, unsigned arena, bool bins, bool
   if (bins) put_classes(o, "bins", "stats.arenas.<s>.bins.<b>.", prefix, "bin", HAK_JE_BINS);
   snprintf(prefix, sizeof prefix, "stats.arenas.%u.lextents.", arena);
   if (large) put_classes(o, "lextents", "stats.arenas.<s>.lextents.<l>.", prefix, "large", HAK_JE_LEXTENTS);
+  if (extents) put_empty(o, "extents", "[]");
+  if (mutexes) put_empty(o, "mutexes", "{}");
   end(o, '}');
 }
 
-static bool leaves_out(const char *options, char letter) { return options != NULL && strchr(options, letter) != NULL; }
-
 static void put_arenas(out *o, const char *options) {
-  bool bins = !leaves_out(options, 'b'), large = !leaves_out(options, 'l');
   bool several = hak_je_arena_count() > 1;
   begin(o, "stats.arenas", '{');
-  if (!leaves_out(options, 'm') && (several || leaves_out(options, 'a'))) put_arena(o, "merged", HAK_JE_ALL, bins, large);
-  if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED)) put_arena(o, "destroyed", HAK_JE_DESTROYED, bins, large);
+  if (!leaves_out(options, 'm') && (several || leaves_out(options, 'a'))) put_arena(o, "merged", HAK_JE_ALL, options);
+  if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED)) put_arena(o, "destroyed", HAK_JE_DESTROYED, options);
   for (unsigned i = 0; !leaves_out(options, 'a') && i < hak_je_arena_count(); i++) {
-    if (hak_je_arena_at(i) != NULL && (i == 0 || !hak_je_arena_is_main(i))) put_arena(o, "", i, bins, large);
+    if (hak_je_arena_at(i) != NULL && (i == 0 || !hak_je_arena_is_main(i))) put_arena(o, "", i, options);
   }
   end(o, '}');
 }

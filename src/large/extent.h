@@ -1,4 +1,4 @@
-/* Extents: blocks of 256 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
+/* Extents: blocks of 256 KiB to 32 MiB, and to 4 GiB where no mapping is to be had, as whole spans from the pool. An extent
  * starts in its first span, at the span's address or, where there is room behind what was asked for, at a colour; so its page map code tells an interior address from its start and every free is checked at the call. No lock
  * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
@@ -9,8 +9,10 @@
 
 #define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
 /* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
- * always fits. */
-#define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS))
+ * always fits. Hardened build: what lies between two guards. Where the process may have no mapping more at all, up to 4 GiB, aligned to
+ * 2 GiB at most: growing the region takes none. */
+#define HAK_EXTENT_CHUNK ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_CHUNK_SPANS) * HAK_SPAN_SIZE)
+#define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_LONGEST_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
 
 #define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
@@ -35,7 +37,7 @@ HAK_INLINE size_t hak_extent_least(size_t size, size_t align) {
   return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
 }
 
-/* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_MAX; above that size HAK_HUGE_PAGE. zeros: they were asked for; *zeroed: the
+/* size: at most HAK_EXTENT_LONGEST. align: power of two, no more either. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,

@@ -36,6 +36,44 @@ static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
   return NULL;
 }
 
+/* Relaxed: some guards are marked pages, as no mappings were left for them. */
+static bool some_marked;
+
+static void mark(char *start, size_t before, size_t bytes) {
+  bool done = hak_os_mark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
+  if (done && !hak_os_mark_guard(start + before + bytes, HAK_SPAN_SIZE)) hak_os_unmark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
+  if (done) hak_store_relaxed(&some_marked, true);
+}
+
+/* The last mapping that the process may have is a large one, from which blocks are cut, with marked pages for guards: of small ones there would be
+ * no second. What was cut is not cut again. Dumps leave it out, as gcore would write all of it. Where memory is locked as it comes there is none. */
+#define LAST_BYTES (64 * HAK_GIB)
+static uintptr_t last; /* relaxed, both; 0: none */
+static size_t last_used;
+
+static void make_last(void) {
+  uintptr_t none = 0;
+  if (hak_load_relaxed(&last) != 0 || hak_main_region.populated) return;
+  char *fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
+  if (fresh == NULL) return;
+  bool done = hak_os_commit(fresh, LAST_BYTES) && __atomic_compare_exchange_n(&last, &none, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  if (done)
+    hak_os_leave_out_of_dumps(fresh, LAST_BYTES);
+  else
+    hak_os_unmap_own(fresh, LAST_BYTES);
+}
+
+static char *cut_from_last(size_t all, size_t align) {
+  uintptr_t base = hak_load_relaxed(&last), start;
+  size_t used = hak_load_relaxed(&last_used);
+  if (base == 0 || all > LAST_BYTES || align > LAST_BYTES) return NULL;
+  do {
+    start = hak_align_up(base + used, align);
+    if (start - base > LAST_BYTES - all) return NULL;
+  } while (!__atomic_compare_exchange_n(&last_used, &used, start - base + all, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return (char *)start;
+}
+
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   HAK_ASSERT(hak_is_pow2(align) && bytes % hak_os_page_size() == 0);
   static hak_os_refusal refused; /* mappings for guard pages */
@@ -45,9 +83,12 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   wanted = wanted && !hak_os_refused_lately(&refused);
   char *start = wanted ? map_part(all, align, before, bytes) : NULL;
   if (start == NULL) {
-    start = hak_os_map_near(place_for(all, align, 0), all, align);
+    if (wanted) make_last();
+    start = cut_from_last(all, align);
+    if (start == NULL) start = hak_os_map_near(place_for(all, align, 0), all, align);
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
+    mark(start, before, bytes);
   }
   if (before > HAK_SPAN_SIZE) hak_os_unmap_own(start, before - HAK_SPAN_SIZE);
   return start + before;
@@ -61,7 +102,10 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
     char *end = start + old_bytes + HAK_SPAN_SIZE;
     bool taken;
     if (!hak_os_extend(end, change, &taken)) return false;
-    if (hak_os_commit(start + old_bytes, change)) return true;
+    /* The block grows into the guard behind it, whichever kind that was; what lies behind it now is inaccessible. */
+    bool done = hak_os_commit(start + old_bytes, change);
+    if (done && hak_load_relaxed(&some_marked)) done = hak_os_unmark_guard(start + old_bytes, change);
+    if (done) return true;
     hak_os_unmap(end, change);
     return false;
   }

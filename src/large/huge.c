@@ -69,6 +69,7 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_huge_bytes(size);
+  if (zeros) hak_kept_replace(size, align);
   hak_kept_make_room(bytes);
   hak_dense_grant dense = HAK_HARD(GUARDS) ? (hak_dense_grant){0} : hak_dense_grants(bytes, zeros);
   void *p = map(bytes, dense.bytes != 0 ? hak_max_size(align, HAK_HUGE_PAGE) : align);

@@ -59,6 +59,11 @@ hak_freed hak_kept_take(size_t size, size_t align) {
   return found;
 }
 
+void hak_kept_replace(size_t size, size_t align) {
+  hak_freed r = hak_kept_take(size, align);
+  if (r.p != NULL) hak_huge_unmap(r.p, r.bytes);
+}
+
 /* The oldest, if it came until then or so much is kept too much, or a piece of `most_bytes` at the end of it. p is NULL where there is
  * none. */
 static hak_freed take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {

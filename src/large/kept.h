@@ -19,6 +19,9 @@ extern bool hak_kept_no_mappings;
 bool hak_kept_put(void *p, size_t bytes, bool huge_pages, bool *over);
 /* Takes one out for `size` bytes, at most a quarter larger. */
 hak_freed hak_kept_take(size_t size, size_t align);
+/* Before a mapping that reads as zero comes: gives back the one that would have served but for its contents. A new one has pages only where the
+ * program touches it; to clear what is kept would make all of it resident. */
+void hak_kept_replace(size_t size, size_t align);
 /* Before a mapping of so many bytes comes: gives back what is too much beside it. */
 void hak_kept_make_room(size_t bytes);
 /* Gives back what came until then, and what is kept beyond the bound; the oldest first, and at most `most_bytes`: what is left

@@ -4,14 +4,19 @@
 #include "large/huge.h"
 #include "large/kept.h"
 
-size_t hak_large_least(size_t size, size_t align) {
+static size_t large_least(size_t size, size_t align) {
   return size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX ? hak_huge_bytes(size) : hak_extent_least(size, align);
+}
+
+size_t hak_good_size(size_t size, size_t align) {
+  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  return c >= 0 ? hak_class_size((unsigned)c) : large_least(size, align);
 }
 
 /* A kept mapping may have any number of pages: it is resized, and pieces are cut from its end. */
 void *hak_large_reuse(size_t size, size_t align) {
   HAK_ASSERT(hak_is_pow2(align));
-  hak_freed r = hak_kept_take(hak_large_least(size, align), align);
+  hak_freed r = hak_kept_take(large_least(size, align), align);
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
   return hak_huge_adopt(r.p, r.bytes, r.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
@@ -28,6 +33,7 @@ void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
     p = hak_huge_alloc(size, align, zeros);
     *zeroed = true;
   }
-  bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeros, zeroed);
+  if (p != NULL || extent_first || size > HAK_EXTENT_LONGEST || align > HAK_EXTENT_LONGEST) return p;
+  if ((size > HAK_EXTENT_CHUNK || align > HAK_HUGE_PAGE) && !hak_os_has_all_mappings()) return NULL;
+  return hak_extent_alloc(size, align, zeros, zeroed);
 }

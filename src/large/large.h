@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The least that a large block has, whichever of these it is. */
-size_t hak_large_least(size_t size, size_t align);
+/* The least that a block has, of a class, or large, whichever of these it is; one that is sampled has `size`, which can be had. */
+size_t hak_good_size(size_t size, size_t align);
 /* A new block, not a kept one. align: power of two; zeros: they were asked for. *zeroed: it reads as zero. NULL: out of memory. */
 void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* Hands a kept mapping out again, which has that, and is at most a quarter larger; NULL: none fits. */

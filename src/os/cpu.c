@@ -34,7 +34,6 @@ void hak_os_cpu_start(void) {
   hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
 }
 
-/* CPUs that the process may run on. */
 static uint32_t count_cpus(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -42,9 +41,13 @@ static uint32_t count_cpus(void) {
   return (uint32_t)hak_max_size((size_t)CPU_COUNT(&set), 1);
 }
 
+uint32_t hak_os_cpu_count(void) {
+  if (hak_load_relaxed(&cpus) == 0) hak_store_relaxed(&cpus, count_cpus());
+  return hak_load_relaxed(&cpus);
+}
+
 uint32_t hak_os_cpu_slow(void) {
   static HAK_TLS uint32_t number; /* 0: none yet */
-  if (hak_load_relaxed(&cpus) == 0) hak_store_relaxed(&cpus, count_cpus());
-  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % hak_load_relaxed(&cpus);
+  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % hak_os_cpu_count();
   return number - 1;
 }

@@ -17,6 +17,8 @@ extern HAK_HIDDEN size_t hak_os_l2_bytes;
 /* Finds both. The word is the concurrency id in the thread's rseq area if the kernel keeps one there (Linux 6.3), else the number
  * of the CPU. hakmem only reads the area that libc has registered, and runs no restartable sequence. */
 void hak_os_cpu_start(void);
+/* CPUs that the process might run on when it was asked first. */
+uint32_t hak_os_cpu_count(void);
 /* The number of a thread without that word: given at its first call, below the number of CPUs. */
 uint32_t hak_os_cpu_slow(void);
 

@@ -189,10 +189,13 @@ size_t hak_os_cgroup_limit(void) {
 hak_os_bound hak_os_cgroup_nearest(void) { return read_limits(true).nearest; }
 
 bool hak_os_commit_is_limited(void) {
+  static bool limited; /* under the lock; as it was when it could be read last */
   hak_lock_take(&hak_memory_limits_lock);
-  bool limited = read_number("", "", "/proc/sys/vm/overcommit_memory") == 2;
+  size_t mode = read_number("", "", "/proc/sys/vm/overcommit_memory");
+  if (mode != SIZE_MAX) limited = mode == 2;
+  bool now = limited;
   hak_lock_drop(&hak_memory_limits_lock);
-  return limited;
+  return now;
 }
 
 static size_t pages_to_bytes(size_t pages) {

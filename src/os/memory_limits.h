@@ -32,7 +32,8 @@ HAK_INLINE hak_os_bound hak_os_nearer(hak_os_bound a, hak_os_bound b) { return h
  * of a group use it; pages of files do not count, as the kernel takes them back before it ends a process. */
 hak_os_bound hak_os_cgroup_nearest(void);
 
-/* Whether the system promises no more memory than it has (vm.overcommit_memory is 2): what is accessible counts then, touched or not. */
+/* Whether the system promises no more memory than it has (vm.overcommit_memory is 2): what is accessible counts then, touched or not.
+ * Where that cannot be read, as it was when it could. */
 bool hak_os_commit_is_limited(void);
 
 /* Resident bytes of this process (/proc/self/statm). */

@@ -139,6 +139,12 @@ bool hak_os_extend(void *addr, size_t size, bool *taken) {
   return p == addr;
 }
 
+bool hak_os_has_all_mappings(void) {
+  void *p = map_counted(NULL, hak_os_page_size(), false, false);
+  if (p != NULL) hak_os_unmap_own(p, hak_os_page_size());
+  return p == NULL;
+}
+
 void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
 
 bool hak_os_commit(void *addr, size_t size) {
@@ -243,6 +249,16 @@ bool hak_os_decommit(void *addr, size_t size) {
   return map_counted(addr, size, true, true) != NULL;
 }
 
+bool hak_os_renew(void *addr, size_t size, bool huge) {
+  if (refuse_foreign(addr, size) || map_counted(addr, size, true, true) == NULL) return false;
+  if (huge)
+    hak_os_huge_pages(addr, size);
+  else
+    hak_os_small_pages(addr, size);
+  hak_os_name(addr, size, HAK_NAME_HEAP);
+  return true;
+}
+
 void *hak_os_remap(void *addr, size_t old_size, size_t new_size, bool may_move) {
   HAK_ASSERT(addr != NULL && old_size > 0 && new_size > 0);
   hak_os_count(&hak_os_stats.mremap);
@@ -261,10 +277,24 @@ void hak_os_small_pages(void *addr, size_t size) { advise_mapping(addr, size, MA
 
 void hak_os_huge_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_HUGEPAGE); }
 
-/* Of <linux/mman.h> since Linux 5.14. */
+/* Of <linux/mman.h> since Linux 5.14, and 6.13. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
+static bool advise_guard(void *addr, size_t size, int advice) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
+  hak_os_count(&hak_os_stats.madvise);
+  return hak_os->advise(addr, size, advice) == 0;
+}
+
+bool hak_os_mark_guard(void *addr, size_t size) { return advise_guard(addr, size, MADV_GUARD_INSTALL); }
+
+bool hak_os_unmark_guard(void *addr, size_t size) { return advise_guard(addr, size, MADV_GUARD_REMOVE); }
 
 /* A kernel that is older, or a filter of system calls, refuses: then each page is written to, by which a limit of memory may end the process. */
 bool hak_os_populate(void *addr, size_t size) {

@@ -72,10 +72,17 @@ void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
 uintptr_t hak_os_random_place(size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: the system refuses; or *taken, some are somebody else's, and asking again is of no use. */
 bool hak_os_extend(void *addr, size_t size_bytes, bool *taken);
+/* Whether the system refuses any mapping, however small: the process has as many as it may have, or all the addresses. */
+bool hak_os_has_all_mappings(void);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
 bool hak_os_guard(void *addr, size_t size_bytes);
+/* The same by a mark in place of each page, from Linux 6.13 on, which takes no mapping; what the pages held is lost. False: nothing has changed, as the
+ * kernel knows no marks, or the memory is locked. Marks outlast a purge and a fork, not another mapping. Not for all guards: gcore leaves a mapping with
+ * marks out of what it writes. */
+bool hak_os_mark_guard(void *addr, size_t size_bytes);
+bool hak_os_unmark_guard(void *addr, size_t size_bytes);
 /* Gives the pages of a mapping back and makes it inaccessible; its addresses stay taken. False: nothing has changed. */
 bool hak_os_seal(void *addr, size_t size_bytes);
 /* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
@@ -89,6 +96,12 @@ bool hak_os_decommit(void *addr, size_t size_bytes);
 bool hak_os_decommit_piece(void *addr, size_t size_bytes);
 /* The same inside a mapping that the caller has made and never unmaps: there may be more of those than this box notes. */
 bool hak_os_decommit_table(void *addr, size_t size_bytes);
+/* Whether all of it has the same access, advice, lock and memory policy, so that it is one mapping to the kernel. False also where that cannot be
+ * told. What lies behind it is mapped, or nobody's. */
+bool hak_os_is_one_mapping(void *addr, size_t size_bytes);
+/* Fresh pages in place of accessible ones of a reservation, with no advice, lock or policy that a program may have given those. False: they are as they
+ * were. `huge`: they ask for huge pages. No lock may be held. */
+bool hak_os_renew(void *addr, size_t size_bytes, bool huge);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
  * held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
@@ -133,6 +146,13 @@ typedef enum hak_os_resource { HAK_OS_ADDRESS_SPACE, HAK_OS_DATA, HAK_OS_FILE_SI
 size_t hak_os_limit(hak_os_resource of);
 HAK_INLINE bool hak_os_is_limited(hak_os_resource of) { return hak_os_limit(of) != SIZE_MAX; }
 
+/* Before the process shuts itself in a filter that ends it for a system call: from then on the library makes none but mmap, munmap, mremap,
+ * mprotect, madvise and futex, and those that an option asks for. reads: it asks for files that are read. Any thread. */
+void hak_os_confine(bool reads);
+/* There is no filter after all. */
+void hak_os_leave_confinement(void);
+bool hak_os_is_confined(void);
+
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
 bool hak_os_is_locked(void *addr, size_t size_bytes);
@@ -165,6 +185,8 @@ typedef struct hak_os_identity {
   bool is_regular;
 } hak_os_identity;
 bool hak_os_identify(int fd, hak_os_identity *out);
+/* Whether somebody may be reading there. */
+bool hak_os_is_terminal(int fd);
 /* Another descriptor of it, with a high number: programs close low ones, and count on them; negative: there is none to be had. */
 int hak_os_duplicate_high(int fd);
 /* To any descriptor; 0, or the errno value of the write that failed. */

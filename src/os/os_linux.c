@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -21,6 +22,7 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 #include "os/call.h"
+#include "os/cpu.h"
 #include "os/os.h"
 
 /* Of a function of libc. */
@@ -32,8 +34,29 @@ static int error_after(bool failed, int saved) {
 
 static int error_of(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
 
+/* --- in a filter of system calls --- */
+
+/* Relaxed: a thread that is about to make a call meanwhile may make it. Only the calls without which there is no allocator are left then:
+ * memory's with the flags that C libraries use themselves, and futex. What is missing is known from before, or done without. */
+static bool confined, reads_files;
+static size_t limits_then[HAK_OS_FILE_SIZE + 1];
+
+bool hak_os_is_confined(void) { return hak_load_relaxed(&confined); }
+
+void hak_os_confine(bool reads) {
+  for (int of = 0; of <= HAK_OS_FILE_SIZE && !hak_os_is_confined(); of++) limits_then[of] = hak_os_limit((hak_os_resource)of);
+  hak_os_cpu_count();
+  hak_store_relaxed(&reads_files, reads);
+  hak_store_release(&confined, true);
+}
+
+void hak_os_leave_confinement(void) { hak_store_relaxed(&confined, false); }
+
+/* --- */
+
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible ? 0 : MAP_NORESERVE);
+  /* What is put over a part of a reservation is, as all of that, counted when it is touched: else the two would stay two mappings. */
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | ((accessible && !fixed) || hak_os_is_confined() ? 0 : MAP_NORESERVE);
   int access = accessible ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
   if (!fixed) {
     long p = hak_os_call(SYS_mmap, hint, size, access, flags, -1, 0);
@@ -56,7 +79,7 @@ static int linux_protect(void *addr, size_t size, bool accessible) {
 
 /* EAGAIN, of a kernel short of memory, is a failure as any other: to ask again at once gets the same answer. */
 static int linux_advise(void *addr, size_t size, int advice) {
-  if (advice != MADV_DONTNEED && advice != MADV_FREE) return error_of(hak_os_call(SYS_madvise, addr, size, advice));
+  if (advice != MADV_DONTNEED && advice != MADV_FREE) return hak_os_is_confined() ? EINVAL : error_of(hak_os_call(SYS_madvise, addr, size, advice));
   int saved = errno;
   return error_after(madvise(addr, size, advice) != 0, saved);
 }
@@ -74,7 +97,7 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size, bool may_
 #endif
 
 static int linux_name(void *addr, size_t size, const char *name) {
-  return error_of(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
+  return hak_os_is_confined() ? ENOSYS : error_of(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
 }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
@@ -88,7 +111,7 @@ static int linux_barrier(void) {
 #ifdef __SANITIZE_THREAD__
   return ENOSYS;
 #else
-  int error = error_of(hak_os_call(SYS_membarrier, BARRIER));
+  int error = hak_os_is_confined() ? ENOSYS : error_of(hak_os_call(SYS_membarrier, BARRIER));
   if (error != EPERM) return error;
   error = error_of(hak_os_call(SYS_membarrier, BARRIER_REGISTER));
   return error != 0 ? error : error_of(hak_os_call(SYS_membarrier, BARRIER));
@@ -115,6 +138,7 @@ size_t hak_os_given(hak_os_gift what) {
 size_t hak_os_limit(hak_os_resource of) {
   static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
   struct rlimit limit;
+  if (hak_load_acquire(&confined)) return limits_then[of]; /* with hak_os_confine's release */
   bool known = hak_os_call(SYS_prlimit64, 0, resources[of], NULL, &limit) == 0;
   return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
@@ -123,11 +147,26 @@ bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
+/* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the end of one with another,
+ * which it looks for first. Not libc's function: what comes back here has not been the program's. */
+bool hak_os_is_one_mapping(void *addr, size_t size) {
+  size_t page = hak_os_page_size();
+  hak_os_count(&hak_os_stats.mremap);
+  long result = hak_os_call(SYS_mremap, addr, size, size + page, 0, 0);
+  if (!hak_os_call_failed(result)) linux_unmap_own((char *)addr + size, page);
+  return !hak_os_call_failed(result) || result == -ENOMEM;
+}
+
 bool hak_os_identify(int fd, hak_os_identity *out) {
   struct stat file;
   if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
   *out = (hak_os_identity){file.st_dev, file.st_ino, S_ISREG(file.st_mode)};
   return true;
+}
+
+bool hak_os_is_terminal(int fd) {
+  struct winsize size;
+  return hak_os_call(SYS_ioctl, fd, TIOCGWINSZ, &size) == 0;
 }
 
 #define HIGH_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
@@ -160,7 +199,7 @@ uint64_t hak_os_mask_signals(bool more, uint64_t set) {
 int hak_os_write(int fd, const char *text, size_t length) {
   const uint64_t broken_pipe = (uint64_t)1 << (SIGPIPE - 1), too_long = (uint64_t)1 << (SIGXFSZ - 1);
   uint64_t before = hak_os_mask_signals(true, broken_pipe | too_long), pending = 0;
-  bool known = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0;
+  bool known = !hak_os_is_confined() && hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0;
   int error = write_all(fd, text, length);
   const uint64_t sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
   const struct timespec at_once = {0, 0};
@@ -225,6 +264,10 @@ int hak_os_open_in(int folder, const char *name, hak_os_use use, int *fd) {
                               [HAK_OS_NEW] = O_WRONLY | O_CREAT | O_EXCL,
                               [HAK_OS_THERE] = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
                               [HAK_OS_THROUGH] = O_WRONLY | O_TRUNC | O_NOCTTY | O_NONBLOCK};
+  if (use == HAK_OS_READ && hak_os_is_confined() && !hak_load_relaxed(&reads_files)) {
+    *fd = -1;
+    return EACCES;
+  }
   long opened = hak_os_call(SYS_openat, folder, name, flags[use] | O_CLOEXEC, 0600);
   *fd = opened < 0 ? -1 : use == HAK_OS_READ ? (int)opened : move_up((int)opened);
   if (opened >= 0 && (flags[use] & O_NONBLOCK) != 0) hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
@@ -266,7 +309,7 @@ int hak_os_compare_with_zero(const uint32_t *word) { return error_of(hak_os_call
 int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_gettid) : hak_os_call(SYS_getpid)); }
 
 void hak_os_random(void *out, size_t size) {
-  if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
+  if (!hak_os_is_confined() && hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
   /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, the time, and the thread. */
   const unsigned char *given = (const unsigned char *)hak_os_given(HAK_OS_RANDOM);
   uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&given;

@@ -68,9 +68,17 @@ std::new_handler current_handler() { return runtime_get_new_handler(); }
 bool nothrow_by_late_runtime(std::size_t, std::size_t, hak_family, void **) { return false; }
 #endif
 
+HAK_INLINE void *new_in_heap(std::size_t size, hak_family family, const void *caller) {
+  return HAK_HARDENED ? hak_hard_alloc_for(size, family, caller) : hak_malloc_for(size, caller);
+}
+
 /* One attempt, plain or aligned. */
 HAK_INLINE void *attempt(std::size_t size, std::size_t align, hak_family family) {
-  return align == 0 ? hak_malloc_as(size, family) : hak_aligned_as(align, size, family);
+  if (align != 0) return hak_aligned_as(align, size, family);
+  if (HAK_TOTALS) return hak_malloc_as(size, family);
+  void *p = !HAK_HARDENED || HAK_HARD_FAST ? hak_tcache_pop(size) : nullptr;
+  if (HAK_LIKELY(p != nullptr)) return HAK_HARDENED ? hak_held_set_any(p) : p;
+  return HAK_UNLIKELY(hak_tls.in_heap) ? new_in_heap(size, family, HAK_CALLER()) : HAK_HARDENED ? hak_hard_alloc(size, 0, family) : hak_malloc_slow(size);
 }
 
 /* After a failed attempt: the handler until it succeeds, gives up or throws. nullptr: no handler is set. */

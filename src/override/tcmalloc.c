@@ -77,6 +77,15 @@ static bool read_figure(const char *name, size_t *value) {
       {"tcmalloc.pageheap_free_bytes", mapped},
       {"tcmalloc.pageheap_unmapped_bytes", unmapped},
       {"tcmalloc.slack_bytes", mapped + unmapped},
+      {"tcmalloc.pageheap_committed_bytes", heap - unmapped},
+      {"tcmalloc.pageheap_total_commit_bytes", heap - unmapped + t.purged},
+      {"tcmalloc.pageheap_total_decommit_bytes", t.purged},
+      {"tcmalloc.pageheap_total_reserve_bytes", t.reserved},
+      {"tcmalloc.pageheap_commit_count", t.mprotect + t.mmap},
+      {"tcmalloc.pageheap_decommit_count", t.madvise},
+      {"tcmalloc.pageheap_reserve_count", t.regions},
+      {"tcmalloc.pageheap_scavenge_count", t.purges},
+      {"tcmalloc.impl.thread_cache_count", t.caches_used},
   };
   for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
     if (strcmp(name, figures[i].name) != 0) continue;
@@ -91,6 +100,22 @@ static bool read_figure(const char *name, size_t *value) {
 static const char decay_ms[] = "HAKMEM_DECAY_MS", limit[] = "HAKMEM_LIMIT";
 static const char at_once[] = "tcmalloc.aggressive_memory_decommit", limit_mb[] = "tcmalloc.heap_limit_mb";
 
+/* Kept and shown, as programs take it that they can be set: caches adapt, and the heap profile has a rate of its own. Relaxed. */
+static struct kept {
+  const char *name;
+  size_t value; /* at first gperftools' */
+} kept[] = {
+    {"tcmalloc.max_total_thread_cache_bytes", 32 * HAK_MIB},
+    {"tcmalloc.min_per_thread_cache_bytes", 512 * HAK_KIB},
+    {"tcmalloc.sample_parameter", 0},
+};
+
+static struct kept *find_kept(const char *name) {
+  for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
+    if (strcmp(name, kept[i].name) == 0) return &kept[i];
+  return NULL;
+}
+
 static int64_t option(const char *name) {
   int64_t value = 0;
   hakmem_option_get(name, &value);
@@ -98,7 +123,10 @@ static int64_t option(const char *name) {
 }
 
 HAK_EXPORT int MallocExtension_GetNumericProperty(const char *name, size_t *value) {
-  if (strcmp(name, at_once) == 0)
+  const struct kept *k = find_kept(name);
+  if (k != NULL)
+    *value = hak_load_relaxed(&k->value);
+  else if (strcmp(name, at_once) == 0)
     *value = option(decay_ms) == 0;
   else if (strcmp(name, limit_mb) == 0)
     *value = (size_t)option(limit) / HAK_MIB;
@@ -107,8 +135,13 @@ HAK_EXPORT int MallocExtension_GetNumericProperty(const char *name, size_t *valu
   return 1;
 }
 
-/* The others are figures, or name what is not here: thread caches have no bound in bytes. */
+/* The others are figures. */
 HAK_EXPORT int MallocExtension_SetNumericProperty(const char *name, size_t value) {
+  struct kept *k = find_kept(name);
+  if (k != NULL) {
+    hak_store_relaxed(&k->value, value);
+    return 1;
+  }
   if (strcmp(name, at_once) == 0) return hak_usage_set(decay_ms, value != 0 ? 0 : HAK_USUAL);
   return strcmp(name, limit_mb) == 0 && value <= INT64_MAX / HAK_MIB && hak_usage_set(limit, (int64_t)(value * HAK_MIB));
 }

@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "api/totals.h"
+#include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "override/serves.h"
@@ -13,6 +15,9 @@ extern void __hwasan_init(void) __attribute__((weak));
 extern void __lsan_init(void) __attribute__((weak));
 extern void __msan_init(void) __attribute__((weak));
 extern void __tsan_init(void) __attribute__((weak));
+
+/* jemalloc's; libhakmem-je.so has one of its own. */
+extern int mallctl(const char *name, void *old, size_t *old_bytes, void *fresh, size_t fresh_bytes) __attribute__((weak));
 
 typedef struct line {
   const char *text;
@@ -56,4 +61,15 @@ __attribute__((constructor(101))) static void say(int argc, char **argv, char **
     return;
   }
   if (valgrind_serves(hak_os_environment(variables))) hak_print("hakmem: the program runs under valgrind: hakmem leaves malloc to it\n");
+}
+
+/* A program that is linked to jemalloc asks it by mallctl what this library does not tell: few KB, and alarms for nothing. Who looks at figures, or sits at a
+ * terminal, is told. After api/init.c, which is linked before: the settings are known. */
+__attribute__((constructor)) static void name_interface(void) {
+  if (HAK_TOTALS || mallctl == NULL || !hak_override_serves()) return;
+  int64_t stats = 0, verbose = 0;
+  hakmem_option_get("HAKMEM_STATS", &stats);
+  hakmem_option_get("HAKMEM_VERBOSE", &verbose);
+  if (stats == 0 && verbose == 0 && !hak_os_is_terminal(2)) return;
+  hak_print("hakmem: the program has jemalloc's mallctl, which tells nothing of hakmem's memory: libhakmem-je.so answers it (docs/migrating.md)\n");
 }

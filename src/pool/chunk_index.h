@@ -43,7 +43,7 @@ HAK_INLINE hak_span_set hak_spans_of_kind(const hak_chunk *c, hak_search k, bool
 }
 
 /* What free spans hold. */
-typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED, HAK_PAGES_UNTOUCHED /* clean as they were */ } hak_pages;
+typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED, HAK_PAGES_RENEWED /* by another mapping */, HAK_PAGES_UNTOUCHED /* clean as they were */ } hak_pages;
 /* Marks spans of one chunk as free, or free ones as held, with the counters that follow, but for live_spans of what becomes free. Returns how
  * many of those taken may hold something. */
 void hak_pool_mark_free(hak_region *region, size_t index, size_t spans, hak_pages pages);

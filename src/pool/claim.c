@@ -99,7 +99,8 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
-  if (pages == HAK_PAGES_MUZZY || pages == HAK_PAGES_PURGED) {
+  if (pages == HAK_PAGES_RENEWED) hak_bits_change(c->large, first % HAK_CHUNK_SPANS, count, false);
+  if (pages == HAK_PAGES_MUZZY || pages == HAK_PAGES_PURGED || pages == HAK_PAGES_RENEWED) {
     if (c->huge && (first | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
     hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
   }

@@ -18,6 +18,7 @@ _Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of it
 typedef struct mapping {
   struct mapping *next;
   size_t bytes;
+  size_t room; /* inaccessible, behind them */
   size_t cold_blocks;
   bool has_new; /* blocks became cold since its pages were purged last */
   uint64_t cold[BLOCKS_MAX / 64]; /* free, and not on the list */
@@ -39,30 +40,52 @@ static struct {
 } claimed; /* blocks that are being purged: in no list and no bitmap */
 static const void *purger; /* turn */
 
+static void note_more(size_t bytes) {
+  total_bytes += bytes;
+  hak_budget_count_mapped(bytes);
+}
+
+/* The step is a part of the latest mapping's own, which a process at its limit of mappings is not refused. */
+static bool extend_in_place(size_t needed, size_t step) {
+  mapping *m = mappings;
+  if (m == NULL || m->room < needed || fresh_end != (uintptr_t)m + m->bytes) return false;
+  step = hak_min_size(hak_max_size(step, hak_align_up(needed, hak_os_page_size())), m->room);
+  if (!hak_os_commit((char *)m + m->bytes, step)) return false;
+  m->bytes += step;
+  m->room -= step;
+  fresh_end += step;
+  note_more(step);
+  return true;
+}
+
 static bool extend(size_t needed) {
   hak_assert_held(&hak_meta_lock);
   HAK_ASSERT(needed > 0 && needed % HAK_META_SIZE == 0);
-  size_t page = hak_os_page_size();
-  size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), LAST_MAPPING - 2 * page);
+  size_t page = hak_os_page_size(), most = LAST_MAPPING - 2 * page;
+  size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), most);
+  if (extend_in_place(needed, bytes)) return true;
   bytes = hak_align_up(hak_max_size(bytes, needed + HEADER_BYTES), page);
-  bool is_large = bytes > LAST_MAPPING - 2 * page; /* for one block, which is never given back */
+  bool is_large = bytes > most; /* for one block, which is never given back */
+  /* What the first one grows into takes addresses, which are not to be spared unless the system limits them. */
+  size_t room = is_large || mappings != NULL || hak_os_is_limited(HAK_OS_ADDRESS_SPACE) ? 0 : most - bytes;
+  size_t all = bytes + room + 2 * page;
   /* An inaccessible page at either end: neighbours in the address space may be anybody's. */
-  char *raw = hak_os_reserve(bytes + 2 * page, is_large ? page : LAST_MAPPING);
+  char *raw = hak_os_reserve(all, is_large ? page : LAST_MAPPING);
   if (raw == NULL) return false;
   if (!hak_os_commit(raw + page, bytes)) {
-    hak_os_unmap_own(raw, bytes + 2 * page);
+    hak_os_unmap_own(raw, all);
     return false;
   }
-  hak_os_small_pages(raw + page, bytes);
-  hak_os_name(raw, bytes + 2 * page, HAK_NAME_TABLES);
+  hak_os_small_pages(raw, all);
+  hak_os_name(raw, all, HAK_NAME_TABLES);
   mapping *m = (mapping *)(raw + page);
   m->next = mappings;
   m->bytes = bytes;
+  m->room = room;
   mappings = m;
   fresh = (uintptr_t)m + HEADER_BYTES;
   fresh_end = is_large ? fresh + needed : (uintptr_t)m + bytes;
-  total_bytes += bytes;
-  hak_budget_count_mapped(bytes);
+  note_more(bytes);
   return true;
 }
 

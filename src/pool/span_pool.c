@@ -226,6 +226,43 @@ static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   return take_by_growing(any, added, false, zeroed);
 }
 
+/* Of [at, end) what lies in one chunk. */
+static size_t in_chunk(size_t at, size_t end) { return hak_min_size(end, hak_align_up(at + 1, HAK_CHUNK_SPANS)) - at; }
+
+/* The first of the free spans up to the chunk's last accessible one, which end there; `end` if that is not free. */
+static size_t start_of_last(const hak_region *r, size_t chunk, size_t end) {
+  size_t bit = (end - 1) % HAK_CHUNK_SPANS;
+  const uint64_t *words = r->chunks[chunk].free;
+  return hak_bits_has(words, bit) ? chunk * HAK_CHUNK_SPANS + hak_bits_first_of_run(words, bit) : end;
+}
+
+/* Takes spans of more than one chunk, or aligned to one and more: of neighbouring chunks what is free, and what becomes accessible behind the last. */
+static hak_span *take_long_from(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+  size_t base = r->base >> HAK_SPAN_SHIFT, start = hak_align_up(base + r->first_span, align) - base, kept = 0;
+  for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
+    size_t end = hak_min_size((chunk + 1) * HAK_CHUNK_SPANS, r->ready_spans), last = start_of_last(r, chunk, end);
+    if (last > hak_max_size(chunk * HAK_CHUNK_SPANS, r->first_span)) start = hak_align_up(base + last, align) - base;
+    while (end == r->ready_spans && end < start + spans && grow(r, start + spans - end, false)) end = r->ready_spans;
+    if (end >= start + spans) break;
+  }
+  if (r->ready_spans < start + spans) return NULL;
+  for (size_t at = start, n; at < start + spans; at += n) {
+    n = in_chunk(at, start + spans);
+    kept += hak_pool_mark_taken(r, at, n);
+  }
+  note_taken(spans - kept);
+  *zeroed = kept == 0;
+  return hak_region_span_at(r, start);
+}
+
+static hak_span *take_long(size_t spans, size_t align, bool *zeroed) {
+  hak_assert_held(&hak_span_pool.lock);
+  hak_span *span = NULL;
+  if (HAK_HARD(GUARDS) || (hak_budget_limited() && !hak_budget_admits_locked(spans))) return NULL;
+  for (unsigned i = 0, n = hak_region_count(); i < n && span == NULL; i++) span = take_long_from(hak_region_at(i), spans, align, zeroed);
+  return span;
+}
+
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(first >= r->first_span && first + spans <= r->ready_spans && code < HAK_CODES);
@@ -239,17 +276,22 @@ static bool is_shared(uint32_t tag) {
 }
 
 static void mark_large(hak_region *r, size_t index, size_t spans) {
-  hak_bits_change(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS, spans, true);
+  for (size_t at = index, n; at < index + spans; at += n) {
+    n = in_chunk(at, index + spans);
+    hak_bits_change(r->chunks[at / HAK_CHUNK_SPANS].large, at % HAK_CHUNK_SPANS, n, true);
+  }
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
-  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE && tags.head_code != HAK_CODE_NONE);
+  HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE && tags.head_code != HAK_CODE_NONE);
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
+  hak_span *span = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
+                       ? take_long(spans, align, zeroed)
+                       : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
@@ -348,8 +390,11 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
   HAK_ASSERT(hak_span_pool.live_spans >= spans);
-  hak_pool_mark_free(r, index, spans, HAK_PAGES_KEPT);
-  hak_store_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].look, hak_pool_look());
+  for (size_t at = index, n; at < index + spans; at += n) {
+    n = in_chunk(at, index + spans);
+    hak_pool_mark_free(r, at, n, HAK_PAGES_KEPT);
+    hak_store_relaxed(&r->chunks[at / HAK_CHUNK_SPANS].look, hak_pool_look());
+  }
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans), dirty = hak_span_pool.dirty_spans;
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);

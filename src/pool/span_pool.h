@@ -17,8 +17,10 @@
 #include "pool/chunk_index.h"
 #include "region/region.h"
 
-/* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
+/* Largest extent that is asked for first, in spans (32 MiB); and the longest that the pool serves, as its metadata count: beyond a chunk one
+ * takes no search, but what is free behind the last span in use. */
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
+#define HAK_LONGEST_SPANS ((size_t)UINT16_MAX)
 
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);

@@ -37,8 +37,35 @@ static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
+/* What a program told the kernel of a block (not to give it to children, or wiped; a lock; a memory policy) outlasts a purge, and would hold
+ * for whoever has the memory next: a child of fork would miss it. Such memory is a mapping of its own to the kernel. Where a chunk, which no
+ * block fills, is one mapping, there is none. */
+static bool is_mixed(const hak_region *r, size_t chunk) {
+  size_t first = hak_max_size(chunk * HAK_CHUNK_SPANS, r->first_span);
+  size_t end = hak_min_size((chunk + 1) * HAK_CHUNK_SPANS, hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT);
+  return !hak_os_is_one_mapping(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
+}
+
+/* In a mixed chunk: unless all of it is like what lies on either side, and no large block had it. */
+static bool may_be_advised(const hak_region *r, size_t first, size_t n) {
+  size_t page = hak_os_page_size(), end = first + n;
+  size_t before = first > r->first_span && !hak_region_is_guard(first - 1) ? page : 0;
+  size_t behind = end < hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT && !hak_region_is_guard(end) ? page : 0;
+  for (size_t i = first; i < end; i++) {
+    if (hak_pool_was_large(hak_region_span_at(r, i))) return true;
+  }
+  return !hak_os_is_one_mapping((char *)hak_region_address(r, first) - before, (n << HAK_SPAN_SHIFT) + before + behind);
+}
+
+/* After a purge, which for what is locked is refused. Fresh pages of a process that locks all it will have would be locked too. */
+static hak_pages renew(const hak_region *r, size_t first, size_t n, hak_pages pages) {
+  bool huge = r->chunks[first / HAK_CHUNK_SPANS].huge;
+  if (pages == HAK_PAGES_MUZZY || r->populated || !may_be_advised(r, first, n)) return pages;
+  return hak_os_renew(hak_region_address(r, first), n << HAK_SPAN_SHIFT, huge) ? HAK_PAGES_RENEWED : pages;
+}
+
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
-static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth, bool lazily) {
+static size_t purge_in_chunk(hak_region *r, size_t chunk, bool mixed, size_t keep_spans, hak_worth worth, bool lazily) {
   size_t all = dirty_now(), wanted = all > keep_spans ? all - keep_spans : 1; /* in whole huge pages: the rest may stay for now */
   size_t room = hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
   size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, room, worth, &first, &n);
@@ -46,6 +73,7 @@ static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak
   HAK_ASSERT(n > 0 && dirty <= n && first >= r->first_span);
   HAK_SCHEDULE_POINT("purge: spans claimed");
   hak_pages pages = purge_range(hak_region_address(r, first), n << HAK_SPAN_SHIFT, lazily);
+  if (HAK_UNLIKELY(mixed)) pages = renew(r, first, n, pages);
   HAK_SCHEDULE_POINT("purge: spans advised");
   hak_pool_unclaim(r, first, n, pages);
   return pages == HAK_PAGES_KEPT ? 0 : dirty;
@@ -59,8 +87,10 @@ static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool l
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t chunk; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end;) {
-      size_t gone = purge_in_chunk(r, chunk, keep_spans, worth, lazily);
+    bool mixed = false;
+    for (size_t chunk, last = SIZE_MAX; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end; last = chunk) {
+      if (chunk != last) mixed = is_mixed(r, chunk);
+      size_t gone = purge_in_chunk(r, chunk, mixed, keep_spans, worth, lazily);
       purged += gone;
       if (gone == 0) end = chunk;
     }

@@ -113,15 +113,30 @@ size_t hak_region_table_pages(const hak_region *r, size_t end) {
   return bytes;
 }
 
-/* Each guard makes two mappings of one: half of them all are left to the program. Spans above 16 GiB have none then. */
+/* Each guard makes two mappings of one: half of them all are left to the program. Further guards, and those that the system refuses, are marked
+ * pages. */
 #define GUARDS_MAX (2 * HAK_OS_MAPPINGS_PART)
 
 static void make_guards(const hak_region *r, size_t from, size_t to) {
   static uint32_t made;
-  for (size_t at = from; at < to && made < GUARDS_MAX; at++) {
-    if (hak_region_is_guard(at) && hak_os_guard(hak_region_address(r, at), HAK_SPAN_SIZE)) made++;
+  for (size_t at = from; at < to; at++) {
+    if (!hak_region_is_guard(at)) continue;
+    void *span = hak_region_address(r, at);
+    bool mapped = made < GUARDS_MAX && hak_os_guard(span, HAK_SPAN_SIZE);
+    made += mapped;
+    if (!mapped) hak_os_mark_guard(span, HAK_SPAN_SIZE);
   }
 }
+
+/* To the kernel, memory with one access and one advice is one mapping. Where both change at one address, memory that takes on both in two
+ * calls is a mapping more in between, and a process that has all it may have is refused. So what is in dumps reaches a page
+ * further than what is accessible, and spans are accessible a page beyond the last that is handed out: whatever the program
+ * does to its blocks, the memory at either end is like what is put to it. */
+static size_t offset_behind(const hak_region *r, size_t spans, size_t pages) {
+  return hak_min_size((spans << HAK_SPAN_SHIFT) + pages * hak_os_page_size(), r->reserved_bytes);
+}
+#define DUMPED_AHEAD 2
+#define ACCESSIBLE_AHEAD 1
 
 /* Makes what describes spans up to `to` accessible, where that of spans below table_spans is. */
 static bool commit_table(const hak_region *r, unsigned table, size_t to) {
@@ -130,9 +145,8 @@ static bool commit_table(const hak_region *r, unsigned table, size_t to) {
   HAK_ASSERT(r->table_spans < to && (uintptr_t)start <= end);
   size_t bytes = end - (uintptr_t)start;
   if (bytes == 0) return true;
-  if (!hak_os_commit(start, bytes)) return false;
-  hak_os_put_into_dumps(start, bytes);
-  return true;
+  hak_os_put_into_dumps(start, hak_min_size(bytes + hak_os_page_size(), behind(table, at, r->span_count) - (uintptr_t)start));
+  return hak_os_commit(start, bytes);
 }
 
 static bool commit_tables(hak_region *r, size_t to) {
@@ -142,8 +156,8 @@ static bool commit_tables(hak_region *r, size_t to) {
     if (!commit_table(r, t, to)) return false;
   }
   /* Once for many steps; what is not accessible is a hole in a dump. */
-  size_t there = hak_min_size(to, r->reserved_bytes >> HAK_SPAN_SHIFT);
-  if (there > from) hak_os_put_into_dumps(hak_region_address(r, from), (there - from) << HAK_SPAN_SHIFT);
+  char *start = hak_region_address(r, from), *end = (char *)r->base + offset_behind(r, to, DUMPED_AHEAD);
+  if (end > start) hak_os_put_into_dumps(start, (size_t)(end - start));
   hak_store_relaxed(&r->table_spans, to);
   return true;
 }
@@ -153,7 +167,7 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
   HAK_ASSERT(r->first_span <= from && from < to && to <= r->reserved_bytes >> HAK_SPAN_SHIFT);
   size_t ahead = hak_min_size(hak_align_up(to, TABLES_STEP_SPANS), r->span_count);
   if (to > r->table_spans && !commit_tables(r, ahead) && !commit_tables(r, to)) return false;
-  if (!hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
+  if (!hak_os_commit(hak_region_address(r, from), offset_behind(r, to, ACCESSIBLE_AHEAD) - (from << HAK_SPAN_SHIFT))) return false;
   if (HAK_HARD(GUARDS)) make_guards(r, from, to);
   return true;
 }
@@ -185,9 +199,10 @@ static void note_extended(hak_region *r, size_t more) {
   note_reserved(end, more);
   hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
   hak_os_own(end, more);
-  size_t described = r->table_spans << HAK_SPAN_SHIFT;
-  if (described > r->reserved_bytes) hak_os_put_into_dumps(end, hak_min_size(described - r->reserved_bytes, more));
+  size_t before = r->reserved_bytes;
   r->reserved_bytes += more;
+  size_t dumped = offset_behind(r, r->table_spans, DUMPED_AHEAD);
+  if (dumped > before) hak_os_put_into_dumps(end, dumped - before);
 }
 
 /* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in the way the
@@ -268,6 +283,12 @@ static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
   return NULL;
 }
 
+/* Where the reservation was the last mapping that the process may have, no part of it can be made accessible: then all of it is. */
+static bool make_first_accessible(hak_region *r) {
+  if (hak_region_grow(r, 1, false)) return true;
+  return hak_os_has_all_mappings() && hak_os_commit((void *)r->base, r->reserved_bytes) && hak_region_grow(r, 1, false);
+}
+
 /* A region that may grow to `bytes`, of which `reserved` are reserved now. */
 static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   HAK_ASSERT(reserved > 0 && reserved <= bytes);
@@ -278,7 +299,7 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
     size_t tables_bytes = r->first_span << HAK_SPAN_SHIFT; /* named before anything is accessible */
     hak_os_name(base, tables_bytes, HAK_NAME_TABLES);
     hak_os_name((char *)base + tables_bytes, reserved - tables_bytes, HAK_NAME_HEAP);
-    if (hak_region_grow(r, 1, false)) {
+    if (make_first_accessible(r)) {
       hak_os_own(base, reserved);
       return true;
     }

@@ -7,10 +7,10 @@
 
 /* What a heap has charged that is just among the `most` largest. largest: room for so many, the most first. */
 static size_t least_of(size_t *largest, size_t most) {
-  size_t count = 0, out;
-  uint64_t id = 0;
+  size_t count = 0;
   if (hak_heap_count() <= most) return 0;
-  while (hak_heap_next(&id, &out)) {
+  for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
+    size_t out = hak_load_relaxed(&h->out);
     if (count == most && out <= largest[most - 1]) continue;
     size_t i = count < most ? count++ : most - 1;
     HAK_ASSERT(i < most && count <= most);
@@ -22,12 +22,11 @@ static size_t least_of(size_t *largest, size_t most) {
 
 /* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. room: for so many. */
 static size_t each_of_largest(hak_sink *s, size_t *room, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
-  size_t least = least_of(room, most), written = 0, left_out = 0, out;
-  uint64_t id = 0;
+  size_t least = least_of(room, most), written = 0, left_out = 0;
   hak_heap_row row;
-  while (hak_heap_next(&id, &out)) {
-    bool shown = out >= least && written < most;
-    if (shown && hak_heap_read_after(id - 1, &row) && row.stats.id == id) { /* it may be gone */
+  for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
+    bool shown = hak_load_relaxed(&h->out) >= least && written < most;
+    if (shown && hak_heap_read_row(h, &row)) { /* it may be gone */
       write(s, &row);
       written++;
     }

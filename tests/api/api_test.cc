@@ -12,6 +12,7 @@
 #include <set>
 
 #include "family.h"
+#include "hakmem/heap.h"
 #include "hakmem/stats.h"
 #include "run_program.h"
 
@@ -631,6 +632,36 @@ TEST_F(Api, GoodSizeIsWhatOneGets) {
   EXPECT_EQ(hakmem_good_size(SIZE_MAX), 0u);
   EXPECT_EQ(hakmem_good_size(size_t(PTRDIFF_MAX) + 1), 0u);
   EXPECT_EQ(hakmem_good_size(PTRDIFF_MAX), 0u);
+}
+
+// A mapping that realloc grew has the pages that were asked for, and serves other requests once it is freed.
+TEST_F(Api, KeptMappingsHaveTheGoodSize) {
+  for (size_t grown : {2180366, 5000001, 30000000}) {
+    for (size_t less = 0; less < 70000; less += 4096) {
+      F(free)(F(realloc)(F(malloc)(190000), grown));
+      size_t size = (grown + 4095) / 4096 * 4096 - less;
+      void *p = F(malloc)(size);
+      ASSERT_GE(F(malloc_usable_size)(p), hakmem_good_size(size)) << size << " after one grown to " << grown;
+      p = F(realloc)(p, size + 4096);
+      ASSERT_GE(F(malloc_usable_size)(p), hakmem_good_size(size + 4096)) << size;
+      memset(p, 1, hakmem_good_size(size + 4096));
+      F(free)(p);
+    }
+  }
+}
+
+TEST_F(Api, BlocksOfADefaultHeapHaveTheGoodSize) {
+  hakmem_heap *heap = hakmem_heap_new(nullptr), *before = hakmem_heap_set_default(heap);
+  size_t size = 1, usable = 0, good = 0;
+  for (; size < 200000 && usable >= good; size = size * 21 / 20 + 1) {
+    void *p = F(malloc)(size);
+    p = F(realloc)(p, size + size / 3);
+    usable = F(malloc_usable_size)(p), good = hakmem_good_size(size + size / 3);
+    F(free)(p);
+  }
+  hakmem_heap_set_default(before);
+  hakmem_heap_destroy(heap);
+  EXPECT_GE(usable, good) << size;
 }
 
 TEST_F(Api, AllocAtLeastTellsTheSize) {

@@ -46,6 +46,21 @@ TEST(JeConf, NothingIsSaidOfWhatIsUnderstood) {
             "opt.stats_print_opts=J\nopt.prof_active=0\nopt.lg_prof_sample=20\nopt.prof_prefix=x\nopt.zero=1\nopt.junk=free\n");
 }
 
+// Of jemalloc 5.3.1. What has no meaning here is no reason to end a program.
+TEST(JeConf, SettingsOfTodayAreUnderstood) {
+  ProgramResult r = with(
+      "abort_conf:true,bin_shards:1-160:16|161-512:8,slab_sizes:1-4096:17,narenas_ratio:2.5,tcache_ncached_max:16-64:8|128-128:4,"
+      "hpa_purge_threshold_ratio:0.5,hpa_hugification_threshold_ratio:0.9,prof_unbias:true,calloc_madvise_threshold:1048576,"
+      "debug_double_free_max_scan:8,disable_large_size_classes:false,experimental_hpa_start_huge_if_thp_always:false,experimental_hpa_enforce_hugify:true,"
+      "experimental_hpa_max_purge_nhp:3,experimental_tcache_gc:false,hpa_hugify_sync:true,hpa_hugify_style:eager,hpa_purge_threshold:8192,"
+      "hpa_min_purge_delay_ms:10,huge_arena_pac_thp:true,lg_san_uaf_align:12,process_madvise_max_batch:16,prof_bt_max:64,prof_pid_namespace:true,"
+      "san_guard_small:0,san_guard_large:0",
+      {"u:opt.prof_bt_max", "z:opt.calloc_madvise_threshold", "s:opt.hpa_hugify_style", "b:opt.disable_large_size_classes", "i:opt.lg_san_uaf_align"});
+  EXPECT_THAT(r.err, IsEmpty());
+  EXPECT_EQ(r.out, "opt.prof_bt_max=64\nopt.calloc_madvise_threshold=1048576\nopt.hpa_hugify_style=eager\nopt.disable_large_size_classes=0\n"
+                   "opt.lg_san_uaf_align=12\n");
+}
+
 // As jemalloc 5.3 says it, once each.
 TEST(JeConf, WhatIsNotUnderstoodIsALine) {
   const std::pair<const char *, const char *> cases[] = {
@@ -114,7 +129,8 @@ TEST(JeConf, ConfirmTellsSourcesAndSettings) {
             "<jemalloc>: malloc_conf #3 (\"name\" of the file referenced by the symbolic link named /etc/malloc.conf): \"\"\n"
             "<jemalloc>: malloc_conf #4 (value of the environment variable MALLOC_CONF): \"confirm_conf:true,narenas:3\"\n"
             "<jemalloc>: -- Set conf value: confirm_conf:true\n"
-            "<jemalloc>: -- Set conf value: narenas:3\n");
+            "<jemalloc>: -- Set conf value: narenas:3\n"
+            "<jemalloc>: malloc_conf #5 (string pointed to by the global variable malloc_conf_2_conf_harder): \"\"\n");
 }
 
 TEST(JeConf, AProgramMayTakeTheMessages) {

@@ -7,6 +7,9 @@
  *        scarce memlock-from-start|memlock-future|memlock-all MIB
  *                                             before the allocator starts, or after
  *        scarce maps LEFT                     all but LEFT of the mappings a process may have are in use
+ *        scarce guarded-first|guarded-last    the program makes a page of each of its blocks inaccessible, until it may have no
+ *                                             mapping more: growing what is accessible takes none, so all is served
+ *        scarce guarded-early                 the same of pages that are no blocks, before the first malloc
  *        scarce maps-huge                     huge blocks are freed when the process may have no mapping more
  *        scarce commit                        all memory that the system promises is promised (overcommit_memory 2) */
 #include <errno.h>
@@ -180,6 +183,39 @@ static int with_few_mappings(size_t left) {
   return verdict(faults + run_loads(false, NULL));
 }
 
+/* Not threads, whose stacks are mappings of their own, nor what the hardened library ends a program for. */
+static int run_loads_of_one_thread(void) {
+  static const char *const names[] = {"blocks", "runs", "huge", "table", "release", "growth"};
+  int faults = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) faults += faults_run_load(api, names[i], false);
+  return faults;
+}
+
+/* Guards as of coroutines' stacks. */
+static int with_guards(bool last) {
+  enum { STACKS_MAX = 70000 };
+  static char *stacks[STACKS_MAX];
+  size_t bytes = 64 << 10, page = (size_t)sysconf(_SC_PAGESIZE), n = 0;
+  for (bool refused = false; !refused; n++) {
+    if (n == STACKS_MAX) return skip("vm.max_map_count");
+    if (posix_memalign((void **)&stacks[n], page, bytes) != 0) break;
+    refused = mprotect(stacks[n] + (last ? bytes - page : 0), page, PROT_NONE) != 0;
+  }
+  int faults = run_loads_of_one_thread();
+  while (n-- > 0) {
+    mprotect(stacks[n], bytes, PROT_READ | PROT_WRITE);
+    free(stacks[n]);
+  }
+  return verdict(faults + run_loads_of_one_thread());
+}
+
+static int with_few_mappings_early(void) {
+  if (!use_up_mappings(0)) return skip("vm.max_map_count");
+  int faults = run_loads_of_one_thread();
+  munmap(crowd, crowd_bytes);
+  return verdict(faults + run_loads_of_one_thread());
+}
+
 /* Neighbouring blocks are one mapping to the kernel, and unmapping one in the middle would make two of it. */
 static int huge_blocks_without_mappings(void) {
   enum { BLOCKS = 8 };
@@ -237,6 +273,9 @@ static int run(const char *mode, size_t number, bool has_number, char **argv) {
   size_t bytes = number * MIB;
   if (!has_number) {
     if (strcmp(mode, "maps-huge") == 0) return huge_blocks_without_mappings();
+    if (strcmp(mode, "guarded-first") == 0) return with_guards(false);
+    if (strcmp(mode, "guarded-last") == 0) return with_guards(true);
+    if (strcmp(mode, "guarded-early") == 0) return with_few_mappings_early();
     return strcmp(mode, "commit") == 0 ? without_promises() : 2;
   }
   if (strcmp(mode, "address-space") == 0) return with_limit(RLIMIT_AS, proc_status_kib("VmSize:") * 1024 + bytes);

@@ -1,6 +1,7 @@
 #include "calls.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "accounting.h"
 #include "fake_os.h"
@@ -131,6 +132,9 @@ void Calls::receive(void *memory, size_t size, size_t align, const char *what) {
   align = std::max(align, size_t{16});
   if (reinterpret_cast<uintptr_t>(p) % align != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
   check_extent(p, size, usable, what);
+  /* Short of memory, a block that is aligned by chance stays where it is. */
+  size_t good = hak_usage_size(size, std::strcmp(what, "realloc") == 0 ? HAK_GRANULE : align);
+  if (usable < good) finding("%s(%zu aligned to %zu): %zu usable bytes, good_size says %zu", what, size, align, usable, good);
   shadow_.add({p, size, usable, 0, false, false});
 }
 
@@ -156,10 +160,10 @@ void Calls::receive_zeroed(void *p, size_t size, size_t align) {
 void Calls::allocate() {
   size_t size = request();
   void *p = allocating([&] { return hakmem_malloc(size); });
-  /* Larger blocks may lie in a mapping of their own instead of a run, or in one that was kept; sampled ones are exact. */
+  /* Larger blocks may lie in a mapping of their own instead of a run, or in one that was kept; where some are sampled, which are exact, any may be larger. */
   if (p != nullptr && is_from_slab(p) && !is_tainted(p)) {
     size_t usable = hakmem_malloc_usable_size(p), good = hakmem_good_size(size);
-    if (usable != good)
+    if (usable != good && !hak_sample_on())
       finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, usable, good);
     if (kZeroed) verify_zero(static_cast<unsigned char *>(p), std::min<size_t>(size, HAK_ZEROED_BYTES));
   }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstring>
 #include <cerrno>
 #include <map>
 #include <set>
@@ -43,7 +44,7 @@ struct Model {
 /* At most what a request is charged: its class, whole spans, or pages of a mapping; in pieces it may be less. */
 size_t charged(size_t size, size_t align) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return size;
-  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return hak_align_up(std::max(size, size_t{1}), hak_os_page_size());
+  if (size > HAK_EXTENT_MAX) return hak_align_up(size, hak_os_page_size());
   if (size > HAK_SHARED_MAX || align > HAK_GRANULE) return hak_align_up(std::max(size, size_t{1}), HAK_SPAN_SIZE);
   return hak_class_size(hak_class_for(size));
 }
@@ -182,6 +183,9 @@ void Heaps::enter(unsigned id, void *memory, size_t size, size_t align, const ch
   size_t usable = hakmem_malloc_usable_size(p);
   if (size > PTRDIFF_MAX) finding("%s granted %zu bytes", what, size);
   if (usable < size || (kExact && id == kMain && of_deleted_.count(p) == 0 && usable != size)) finding("%s: %zu usable bytes of %zu", what, usable, size);
+  /* Short of memory, a resized block that is aligned by chance stays where it is. */
+  size_t good = hak_usage_size(size, std::strcmp(what, "realloc") == 0 ? HAK_GRANULE : align);
+  if (usable < good) finding("%s(%zu aligned to %zu): %zu usable bytes, good_size says %zu", what, size, align, usable, good);
   if (reinterpret_cast<uintptr_t>(p) % std::max(align, size_t{16}) != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
   hakmem_heap *heap = id == kMain ? nullptr : heaps_.at(id).heap;
   if (hakmem_heap_of(p) != heap) finding("%s: %p is in heap %p, not %p", what, memory, static_cast<void *>(hakmem_heap_of(p)), static_cast<void *>(heap));

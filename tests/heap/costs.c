@@ -3,6 +3,8 @@
  * brief N: N heaps, each with 100 blocks of 16 to 400 bytes, one after the other.
  * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at.
  * pair N SIZE: N blocks of a heap replaced, one of 16 at a time.
+ * turns N APART: the same of 100 bytes by turns in two heaps, the second made so many heaps after the first.
+ * near N SIZE: the same where a request was refused before, and the limit is near.
  * handed N SIZE: N blocks are allocated and freed, 1,000 at a time, by a thread that does nothing else. */
 #include <pthread.h>
 #include <stdint.h>
@@ -26,12 +28,26 @@ static void brief(void) {
   hakmem_heap_destroy(heap);
 }
 
-static void pairs(size_t n, size_t size) {
-  hakmem_heap *heap = hakmem_heap_new(NULL);
+static void pairs(size_t n, size_t size, size_t limit) {
+  hakmem_heap_options options = {.size = sizeof options, .limit = limit};
+  hakmem_heap *heap = hakmem_heap_new(&options);
   void *blocks[16] = {0};
+  while (limit != 0 && hakmem_heap_malloc(heap, size) != NULL) {}
+  if (limit != 0) hakmem_heap_set_limit(heap, limit + 20 * size);
+  if (limit != 0 && hakmem_heap_malloc(heap, 100 * size) != NULL) exit(3);
   for (size_t i = 0; i < n; i++) {
     free(blocks[i % 16]);
     if ((blocks[i % 16] = hakmem_heap_malloc(heap, size)) == NULL) exit(3);
+  }
+}
+
+static void turns(size_t n, size_t apart) {
+  hakmem_heap *heaps[2] = {hakmem_heap_new(NULL), NULL};
+  void *blocks[16] = {0};
+  for (size_t i = 0; i < apart; i++) heaps[1] = hakmem_heap_new(NULL);
+  for (size_t i = 0; i < n; i++) {
+    free(blocks[i % 16]);
+    if ((blocks[i % 16] = hakmem_heap_malloc(heaps[i % 2], 100)) == NULL) exit(3);
   }
 }
 
@@ -76,7 +92,12 @@ int main(int argc, char **argv) {
     calls = system_calls() - before;
   } else if (strcmp(argv[1], "destroy") != 0) {
     before = system_calls();
-    strcmp(argv[1], "pair") == 0 ? pairs(n, size) : hand_over(n, size);
+    if (strcmp(argv[1], "handed") == 0)
+      hand_over(n, size);
+    else if (strcmp(argv[1], "turns") == 0)
+      turns(n, size);
+    else
+      pairs(n, size, strcmp(argv[1], "near") == 0 ? 1 << 20 : 0);
     calls = system_calls() - before;
   } else {
     hakmem_heap *heap = hakmem_heap_new(NULL);

@@ -1,6 +1,7 @@
 // The default heap of a thread, with the library as programs get it: malloc and its kin, operator new, libc's own requests.
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -314,6 +317,62 @@ TEST(Default, HasNothingOfTheLibrarysThreads) {
   EXPECT_EQ(of_profiler, 0u);
   EXPECT_EQ(hakmem_heap_get_default(), nullptr);
 }
+
+#if defined(__GLIBC__) && HAKMEM_OPTIMIZED // else malloc does not see who calls it
+// Thread-local blocks are the loader's, which keeps them beyond the heap, and ends the program where it gets none.
+TEST(Default, HasNothingOfTheLoader) {
+  void *library = dlopen(HEAP_PLUG, RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  auto plug = reinterpret_cast<const char *(*)(const char *)>(dlsym(library, "plug"));
+  ASSERT_NE(plug, nullptr);
+  for (size_t limit : {size_t{0}, size_t{4096}}) {
+    std::thread([plug, limit] {
+      hakmem_heap *heap = new_heap(limit), *before = hakmem_heap_set_default(heap);
+      while (limit != 0 && malloc(100) != nullptr) {}
+      size_t requests = stats_of(heap).requests;
+      plug("first call");
+      size_t of_loader = stats_of(heap).requests - requests;
+      hakmem_heap_set_default(before);
+      hakmem_heap_destroy(heap);
+      EXPECT_EQ(of_loader, 0u);
+      EXPECT_STREQ(plug("second call"), "first call");
+    }).join();
+  }
+  Heap heap;
+  hakmem_heap_set_default(heap);
+  void *again = dlopen(HEAP_PLUG, RTLD_NOW);
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(again, library);
+  EXPECT_EQ(heap.stats().requests, 0u);
+}
+
+// An exception flies out of the scope whose heap goes.
+TEST(Default, HasNoExceptionsInFlight) {
+  for (int round = 0; round < 3; round++) {
+    std::exception_ptr kept;
+    std::string what;
+    try {
+      struct Scope {
+        hakmem_heap *heap = new_heap(), *before = hakmem_heap_set_default(heap);
+        ~Scope() {
+          hakmem_heap_set_default(before);
+          hakmem_heap_destroy(heap);
+        }
+      } scope;
+      try {
+        throw std::runtime_error("a message that is longer than fifteen");
+      } catch (...) {
+        kept = std::current_exception();
+      }
+      std::rethrow_exception(kept);
+    } catch (const std::exception &e) {
+      what = e.what();
+    }
+    EXPECT_EQ(what, "a message that is longer than fifteen");
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+#endif
 
 // A leak inside of it is gone with the heap.
 TEST(Default, DropsWhatALibraryLeaks) {

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,8 @@
 
 #include "fake_os.h"
 #include "hak.h"
+extern "C" void hak_heap_decay_others(hak_deferred *deferred); // heap/heap.h
+extern "C" void hak_heap_trim_some(hak_deferred *deferred);
 #include "large/huge.h"
 #include "proc_status.h"
 #include "rotation.h"
@@ -646,6 +650,122 @@ TEST_F(Forks, WhileThreadsWorkInHeaps) {
   }
 }
 
+// --- walks that are left, and heaps that end meanwhile ---
+
+std::atomic<int> seen_by_visitor;
+
+// Each way out of a visitor that is no return: afterwards any thread forks, destroys, deletes and lists.
+void leave_visitor(void (*leave)(), bool lists) {
+  hakmem_heap *above = new_heap(), *heap = new_heap(0, above, 0, "left");
+  for (size_t size : {size_t{100}, size_t{20000}, 40 * MIB}) block_in(heap, size);
+  static void (*way)();
+  way = leave;
+  seen_by_visitor = 0;
+  auto visit_heap = [](hakmem_heap *h, void *) { return seen_by_visitor++, strcmp(hakmem_heap_name(h), "left") == 0 ? way() : void(), true; };
+  auto visit_block = [](void *, size_t, void *) { return seen_by_visitor++, way(), true; };
+  std::thread([&] { lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr); }).join();
+  EXPECT_GE(seen_by_visitor, 1);
+  alarm(30);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    hakmem_heap_destroy(heap);
+    _exit(hakmem_heap_list(nullptr, nullptr) == 1 && hakmem_heap_check() == 0 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  hakmem_heap_destroy(above);
+  EXPECT_EQ(heaps(), 0u);
+  EXPECT_EQ(hakmem_heap_list([](hakmem_heap *, void *) { return true; }, nullptr), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  alarm(0);
+}
+
+jmp_buf back;
+
+TEST(Visitors, AreCancelled) {
+  for (bool lists : {false, true}) {
+    leave_visitor(
+        [] {
+          pthread_cancel(pthread_self());
+          pthread_testcancel();
+        },
+        lists);
+  }
+}
+
+TEST(Visitors, EndTheirThread) {
+  for (bool lists : {false, true}) leave_visitor([] { pthread_exit(nullptr); }, lists);
+}
+
+TEST(Visitors, Jump) {
+  auto jump = [](bool lists) {
+    hakmem_heap *above = new_heap(), *heap = new_heap(0, above);
+    block_in(heap, 100);
+    if (setjmp(back) == 0) {
+      auto visit_heap = [](hakmem_heap *, void *) { return longjmp(back, 1), true; };
+      auto visit_block = [](void *, size_t, void *) { return longjmp(back, 1), true; };
+      lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr);
+      ADD_FAILURE();
+    }
+    std::thread(hakmem_heap_destroy, heap).join();
+    hakmem_heap_delete(above);
+    EXPECT_EQ(heaps(), 0u);
+  };
+  jump(false);
+  jump(true);
+}
+
+TEST(Visitors, Throw) {
+  hakmem_heap *heap = new_heap();
+  block_in(heap, 100);
+  for (bool lists : {false, true}) {
+    auto visit_heap = [](hakmem_heap *, void *) -> bool { throw 1; };
+    auto visit_block = [](void *, size_t, void *) -> bool { throw 1; };
+    EXPECT_THROW(lists ? hakmem_heap_list(visit_heap, nullptr) : hakmem_heap_visit(heap, visit_block, nullptr), int);
+  }
+  std::thread(hakmem_heap_destroy, heap).join();
+  EXPECT_EQ(heaps(), 0u);
+}
+
+// Nobody waits for a visitor: what it has stays readable, and the walk goes on.
+TEST(Visitors, HaveHeapsThatOthersEnd) {
+  static hakmem_heap *top;
+  for (bool deletes : {false, true}) {
+    top = new_heap(0, nullptr, 0, "top");
+    hakmem_heap *middle = new_heap(0, top, 0, "middle"), *low = new_heap(0, middle, 0, "low"), *after = new_heap(0, nullptr, 0, "after");
+    block_in(low, 100);
+    std::vector<std::string> seen;
+    struct Walk {
+      std::vector<std::string> *seen;
+      bool deletes;
+    } walk = {&seen, deletes};
+    auto visit = [](hakmem_heap *h, void *context) {
+      const Walk *w = static_cast<Walk *>(context);
+      w->seen->push_back(hakmem_heap_name(h));
+      if (w->seen->back() != "low") return true;
+      hakmem_heap *parent = hakmem_heap_parent(h), *above = hakmem_heap_parent(parent);
+      std::thread(w->deletes ? hakmem_heap_delete : hakmem_heap_destroy, top).join();
+      for (int i = 0; i < 100; i++) new_heap(0, nullptr, 0, "new");
+      EXPECT_STREQ(hakmem_heap_name(h), "low");
+      EXPECT_STREQ(hakmem_heap_name(parent), "middle");
+      EXPECT_STREQ(hakmem_heap_name(above), "top");
+      EXPECT_EQ(hakmem_heap_parent(h), nullptr);
+      if (!w->deletes) EXPECT_EQ(stats_of(h).held, 0u);
+      EXPECT_EQ(stats_of(parent).live, 0u);
+      return true;
+    };
+    EXPECT_EQ(hakmem_heap_list(visit, &walk), 104u);
+    EXPECT_EQ(seen[3], "after");
+    EXPECT_EQ(heaps(), 101u);
+    hakmem_heap_list([](hakmem_heap *h, void *) { return hakmem_heap_destroy(h), true; }, nullptr);
+    EXPECT_EQ(heaps(), 0u);
+    (void)after;
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // --- a fork beside a thread that the system, or the program in its place, keeps waiting ---
 
 std::atomic<int> waits; /* 1: the next such call is to wait; 2: it does; 3: it goes on */
@@ -726,6 +846,20 @@ TEST(ForkBeside, ABlockThatIsFreed) {
   EXPECT_EQ(child_beside([](hakmem_heap *, void *p) { hakmem_free(p); }, look_for_nothing), 0);
 }
 
+// The program's munmap may take a lock that its fork handler has.
+TEST(ForkBeside, AHeapThatIsResetOrDestroyed) {
+  auto reset = [](hakmem_heap *heap, void *) { hakmem_heap_reset(heap); };
+  EXPECT_EQ(child_beside(reset, look_for_nothing), 0);
+  auto destroy = [](hakmem_heap *heap, void *) {
+    hakmem_heap *child = new_heap(0, heap);
+    block_in(child, 40 * MIB);
+    hakmem_free(block_in(heap, 100).p);
+    hakmem_heap_destroy(child);
+    hakmem_heap_reset(heap);
+  };
+  EXPECT_EQ(child_beside(destroy, [](hakmem_heap *) { return 0; }), 0);
+}
+
 TEST(ForkBeside, ABlockThatGrows) {
   if (HAK_HARDENED) GTEST_SKIP() << "it grows between its guard pages, or is copied";
   auto work = [](hakmem_heap *heap, void *p) {
@@ -761,6 +895,40 @@ TEST(Fork, TheDefaultStays) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   hakmem_free(p);
+}
+
+// In a child that has just begun: pages that the fork handlers have copied, and what the kernel itself has.
+long faults_of_a_child() {
+  int ends[2];
+  if (pipe(ends) != 0) abort();
+  pid_t child = fork();
+  if (child == 0) {
+    rusage use = {};
+    getrusage(RUSAGE_SELF, &use);
+    _exit(write(ends[1], &use.ru_minflt, sizeof use.ru_minflt) == sizeof use.ru_minflt ? 0 : 1);
+  }
+  long faults = -1;
+  EXPECT_EQ(read(ends[0], &faults, sizeof faults), static_cast<ssize_t>(sizeof faults));
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
+  return faults;
+}
+
+TEST(Fork, TouchesNoHeap) {
+  std::atomic<bool> end{false};
+  std::thread sleeper([&] { /* a fork of one thread takes no lock */
+    while (!end) usleep(1000);
+  });
+  hakmem_heap *parent = new_heap();
+  block_in(parent, 1000);
+  long few = faults_of_a_child();
+  for (int i = 0; i < 3000; i++)
+    for (int n = 0; n < 30; n++) block_in(i % 2 == 0 ? parent : new_heap(0, parent), 300);
+  EXPECT_LE(faults_of_a_child(), few + 20);
+  end = true;
+  sleeper.join();
+  hakmem_heap_destroy(parent);
 }
 
 // --- misuse: one line that names the address, and SIGABRT ---
@@ -936,5 +1104,74 @@ TEST(Misused, WhatIsNoHeapIsDestroyed) {
 }
 
 #endif
+
+// --- what stays with heaps that are empty ---
+
+size_t work(hakmem_heap *heap) {
+  std::vector<void *> blocks;
+  for (size_t size : {64, 200, 1000, 3000, 12000, 24000, 100000}) {
+    for (size_t taken = 0; taken < 200 * KIB; taken += size) blocks.push_back(hakmem_heap_malloc(heap, size));
+  }
+  size_t held = stats_of(heap).held;
+  for (void *p : blocks) hakmem_free(p);
+  return held;
+}
+
+TEST(Empty, HeapsKeepNothingAfterAPurge) {
+  std::vector<std::unique_ptr<Heap>> heaps;
+  for (int i = 0; i < 20; i++) {
+    heaps.push_back(std::make_unique<Heap>());
+    for (int round = 0; round < 3; round++) EXPECT_GT(work(*heaps.back()), MIB);
+  }
+  hakmem_purge();
+  for (auto &heap : heaps) {
+    EXPECT_EQ(heap->stats().held, 0u);
+    work(*heap);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// By the clock: what was not used since its last turn.
+TEST(Empty, CachesOfSleepingThreadsKeepNothing) {
+  Heap heap;
+  std::atomic<bool> asleep{false}, end{false};
+  std::thread thread([&] {
+    for (int round = 0; round < 50; round++) work(heap);
+    asleep = true;
+    while (!end) std::this_thread::yield();
+    work(heap);
+  });
+  while (!asleep) std::this_thread::yield();
+  size_t before = heap.stats().held;
+  hak_deferred d = {};
+  for (int turn = 0; turn < 2; turn++) hak_heap_decay_others(&d);
+  hak_heap_trim_some(&d);
+  hak_slow_exit(&d);
+  EXPECT_GT(before, 256 * KIB);
+  EXPECT_EQ(heap.stats().held, 0u);
+  end = true;
+  thread.join();
+  EXPECT_EQ(heap.live(), 0u);
+}
+
+// A kept mapping serves the next block, and counts as what was asked for.
+TEST(Empty, MappingsServeLaterBlocks) {
+  Heap heap(60 * MIB);
+  void *p = hakmem_heap_malloc(heap, 44 * MIB);
+  ASSERT_NE(p, nullptr);
+  memset(p, 1, 44 * MIB);
+  uint64_t before = process_stats().mmap;
+  for (size_t i = 0; i < 10; i++) {
+    hakmem_free(p);
+    p = hakmem_heap_calloc(heap, 1, (44 - i / 2) * MIB);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(heap.live(), (44 - i / 2) * MIB);
+    EXPECT_EQ(*static_cast<char *>(p), 0);
+    EXPECT_EQ(static_cast<char *>(p)[40 * MIB - 1], 0);
+    *static_cast<char *>(p) = 1;
+  }
+  if (HAK_HARD(GUARDS)) return;
+  EXPECT_EQ(process_stats().mmap, before);
+}
 
 }  // namespace

@@ -311,6 +311,104 @@ TEST(Limits, AreReachedByManyThreadsToTheLastByte) {
   }
 }
 
+// --- whom calls for a heap ask ---
+
+// A barrier is what it takes to look into another thread's cache.
+uint64_t barriers() { return hak_load_relaxed(&hak_os_stats.membarrier); }
+
+// A thread that has used the heap as often as caches need, and rests in a scope where it may not allocate.
+class Resting {
+ public:
+  explicit Resting(hakmem_heap *heap) {
+    thread_ = std::thread([this, heap] {
+      for (int round = 0; round < 50; round++) {
+        std::vector<void *> blocks;
+        for (size_t size = 16; size <= 32 * KIB; size *= 2) {
+          for (int i = 0; i < 10; i++) blocks.push_back(hakmem_heap_malloc(heap, size));
+        }
+        for (void *p : blocks) hakmem_free(p);
+      }
+      hakmem_forbid(true);
+      rests_ = true;
+      while (!end_) std::this_thread::yield();
+      hakmem_forbid(false);
+    });
+    while (!rests_) std::this_thread::yield();
+  }
+  ~Resting() {
+    end_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> rests_{false}, end_{false};
+  std::thread thread_;
+};
+
+TEST(Asks, NoThreadThatHasNothingOfTheHeap) {
+  Heap others, limited(64 * KIB);
+  Resting thread(others);
+  std::vector<void *> all = fill(limited, 100);
+  hakmem_heap *heap = new_heap();
+  void *p = hakmem_heap_malloc(heap, 100);
+  uint64_t before = barriers();
+  hakmem_heap_set_limit(heap, MIB);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 0, nullptr, nullptr), 0);
+  EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr), 1u);
+  hakmem_heap_delete(heap);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(hakmem_heap_malloc(limited, 1000), nullptr);
+  EXPECT_EQ(barriers(), before);
+  hakmem_free(p);
+}
+
+// Its cache is looked into while it may not allocate: at once, and not again and again.
+TEST(Asks, AThreadThatMayNotAllocate) {
+  Heap heap;
+  Resting thread(heap);
+  uint64_t before = barriers();
+  hakmem_heap_set_limit(heap, 2 * MIB);
+  EXPECT_EQ(fill(heap, 1024).size(), 2 * MIB / 1024);
+  EXPECT_LE(barriers() - before, 4u);
+}
+
+TEST(Asks, NobodyNearTheLimit) {
+  Heap heap(MIB);
+  Resting thread(heap);
+  std::vector<void *> blocks = fill(heap, 1024);
+  uint64_t before = barriers();
+  for (int i = 0; i < 10000; i++) {
+    EXPECT_EQ(hakmem_heap_malloc(heap, 2048), nullptr);
+    hakmem_free(blocks.back());
+    blocks.back() = hakmem_heap_malloc(heap, 1024);
+    if (blocks.back() == nullptr) break;
+  }
+  EXPECT_EQ(barriers(), before);
+  EXPECT_EQ(heap.live(), MIB);
+}
+
+// Threads that fill their caches while another one looks into them.
+TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
+  Heap heap(512 * KIB);
+  std::atomic<size_t> refused{0};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; seed++) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      void *blocks[8] = {};
+      for (int i = 0; i < 400000; i++) {
+        void *&p = blocks[random() % 8];
+        hakmem_free(p);
+        p = hakmem_heap_malloc(heap, 16 + random() % 8000);
+        refused += p == nullptr;
+      }
+      for (void *p : blocks) hakmem_free(p);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(heap.live(), 0u);
+}
+
 // --- nested ---
 
 TEST(Nested, TheSumHolds) {
@@ -492,6 +590,27 @@ TEST(Callback, MayUseTheHeap) {
   EXPECT_LE(calls.count, 2) << "once at a half of each limit";
   EXPECT_GE(calls.count, 1);
 }
+
+#if HAKMEM_CHECKS_TESTED
+hakmem_heap *ended_by_callback;
+void (*callbacks_end)(hakmem_heap *heap);
+
+void request_whose_callback_ends(bool parents, void (*end)(hakmem_heap *heap)) {
+  hakmem_heap *parent = new_heap(MIB), *heap = new_heap(0, parent);
+  ended_by_callback = parents ? parent : heap;
+  callbacks_end = end;
+  hakmem_heap_set_callback(parent, 50, [](hakmem_heap *, size_t, void *) { callbacks_end(ended_by_callback); }, nullptr);
+  (void)!hakmem_heap_malloc(heap, 700 * KIB);
+}
+
+TEST(CallbackMisused, EndsTheHeapOfTheRequest) {
+  const char *report = "invalid heap: .*, seen by a request whose callback ended or reset it";
+  for (auto end : {hakmem_heap_destroy, hakmem_heap_reset, hakmem_heap_delete}) {
+    EXPECT_EXIT(request_whose_callback_ends(false, end), testing::KilledBySignal(SIGABRT), report);
+    if (end != hakmem_heap_delete) EXPECT_EXIT(request_whose_callback_ends(true, end), testing::KilledBySignal(SIGABRT), report);
+  }
+}
+#endif
 
 TEST(Callback, OfAParentIsCalledForItsChildren) {
   size_t usable = usable_in_heaps(1024);

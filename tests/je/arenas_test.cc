@@ -78,6 +78,98 @@ TEST(Arenas, BlocksAreAsLargeAsNallocxSays) {
   }).join();
 }
 
+// Where a plain realloc moves a block it is the thread's: a reset of the arena does not end it.
+TEST(Arenas, ResizedBlocksAreTheThreads) {
+  Arena a, b;
+  const size_t sizes[] = {100, 1000, 40000, 300000, 5000000, 50000000};
+  for (size_t from : sizes) {
+    for (size_t to : sizes) {
+      void *p = realloc(mallocx(from, a.flag()), to), *q = rallocx(mallocx(from, a.flag()), to, kNoCache);
+      void *r = rallocx(mallocx(from, a.flag()), to, b.flag()), *s = rallocx(mallocx(from, a.flag()), to, a.flag());
+      if (to > from && from <= 1000) EXPECT_EQ(lookup(p) + lookup(q), 0u) << from << " to " << to;
+      EXPECT_EQ(lookup(r), b.index) << from << " to " << to;
+      EXPECT_EQ(lookup(s), a.index) << from << " to " << to;
+      for (void *block : {p, q, r, s}) dallocx(block, 0);
+    }
+  }
+  auto *text = static_cast<char *>(realloc(mallocx(100, a.flag()), 100000));
+  strcpy(text, "hello");
+  EXPECT_EQ(act(a.name("arena", "reset")), 0);
+  for (int i = 0; i < 100; i++) memset(mallocx(100000, a.flag()), 0x11, 100000);
+  EXPECT_STREQ(text, "hello");
+  free(text);
+  ASSERT_EQ(set("thread.arena", a.index), 0);
+  for (size_t size : {20, 2000, 60000, 3000000}) {
+    void *p = realloc(mallocx(size, arena_flag(0)), size * 3), *q = realloc(mallocx(size, b.flag()), size * 3);
+    if (size < 30000) EXPECT_EQ(lookup(p), a.index) << size; /* larger ones may grow where they are */
+    if (size < 30000) EXPECT_EQ(lookup(q), a.index) << size;
+    free(p), free(q);
+  }
+  ASSERT_EQ(set<unsigned>("thread.arena", 0), 0);
+}
+
+pthread_key_t end_key;
+
+// Of a program's key, which is younger than the library's.
+TEST(Arenas, WhatDestructorsOfEndingThreadsAllocateIsInArenaZero) {
+  static void *kept;
+  Arena a;
+  ASSERT_EQ(pthread_key_create(&end_key, [](void *) {
+    EXPECT_EQ(get<unsigned>("thread.arena"), 0u);
+    kept = malloc(200);
+  }), 0);
+  std::thread([&] {
+    ASSERT_EQ(set("thread.arena", a.index), 0);
+    pthread_setspecific(end_key, &a);
+    free(malloc(10));
+  }).join();
+  EXPECT_EQ(lookup(kept), 0u);
+  EXPECT_EQ(act(a.name("arena", "destroy")), 0);
+  a.alive = false;
+  free(kept);
+  pthread_key_delete(end_key);
+}
+
+// A flag has 12 bits for an arena's number and one.
+TEST(Arenas, EachThatIsMadeHasAFlag) {
+  std::vector<unsigned> made;
+  unsigned index = 0;
+  size_t bytes = sizeof index;
+  while (mallctl("arenas.create", &index, &bytes, nullptr, 0) == 0) made.push_back(index);
+  ASSERT_FALSE(made.empty());
+  EXPECT_EQ(made.back(), 4094u);
+  void *p = mallocx(100, arena_flag(made.back()));
+  EXPECT_EQ(lookup(p), 4094u);
+  dallocx(p, 0);
+  for (unsigned i : made) EXPECT_EQ(act("arena." + std::to_string(i) + ".destroy"), 0);
+}
+
+TEST(DISABLED_Narenas, AllAreThere) {
+  EXPECT_EQ(get<unsigned>("opt.narenas"), 8u);
+  EXPECT_EQ(get<unsigned>("arenas.narenas"), 8u);
+  for (unsigned i = 0; i < 8; i++) {
+    std::string name = "arena." + std::to_string(i);
+    EXPECT_TRUE(get<bool>(name + ".initialized"));
+    for (size_t size : {100, 100000, 50000000}) {
+      void *p = mallocx(size, arena_flag(i) | kZero);
+      ASSERT_NE(p, nullptr) << i;
+      EXPECT_EQ(rallocx(p, size, arena_flag(7 - i)), p) << "all are one heap";
+      dallocx(p, arena_flag(i));
+    }
+    EXPECT_EQ(set("thread.arena", i), 0);
+    EXPECT_EQ(get<unsigned>("thread.arena"), i);
+    EXPECT_EQ(get<unsigned>("stats.arenas." + std::to_string(i) + ".nthreads"), 1u);
+    free(malloc(100));
+    EXPECT_EQ(act(name + ".reset"), EFAULT);
+    EXPECT_EQ(act(name + ".destroy"), EFAULT);
+    EXPECT_EQ(act(name + ".purge"), 0);
+  }
+  ASSERT_EQ(set<unsigned>("thread.arena", 0), 0);
+  EXPECT_EQ(mallocx(100, arena_flag(8)), nullptr);
+  Arena a;
+  EXPECT_EQ(a.index, 8u);
+}
+
 TEST(Arenas, CountWhatTheyHave) {
   Arena a;
   size_t small = 0, large = 0;

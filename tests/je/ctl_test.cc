@@ -21,6 +21,8 @@ const Name names[] = {
     {"opt.stats_interval", 8, READ}, {"opt.prof_prefix", 8, READ},
     {"thread.arena", 4, BOTH}, {"thread.allocated", 8, READ}, {"thread.allocatedp", 8, READ}, {"thread.deallocated", 8, READ},
     {"thread.deallocatedp", 8, READ}, {"thread.idle", 0, ACT}, {"thread.tcache.enabled", 1, BOTH}, {"thread.tcache.flush", 0, ACT},
+    {"thread.tcache.max", 8, BOTH}, {"arenas.hugepage", 8, READ}, {"approximate_stats.active", 8, READ},
+    {"stats.metadata_edata", 8, READ}, {"opt.prof_bt_max", 4, READ}, {"opt.calloc_madvise_threshold", 8, READ}, {"opt.disable_large_size_classes", 1, READ},
     {"thread.peak.read", 8, READ}, {"thread.peak.reset", 0, ACT},
     {"tcache.flush", 4, WRITE}, {"tcache.destroy", 4, WRITE},
     {"arena.0.initialized", 1, READ}, {"arena.0.purge", 0, ACT}, {"arena.4096.decay", 0, ACT}, {"arena.0.dirty_decay_ms", 8, BOTH},
@@ -100,6 +102,41 @@ TEST(CtlNames, ThatAreNoneAreNotFound) {
                            "stats.arenas.99.pactive", "arenas.bin.999.size", "arenas.bin.-1.size", "arenas.bin.1x.size", "arena.0.extent_hooks",
                            "experimental.hooks.install"})
     EXPECT_EQ(act(name), ENOENT) << name;
+}
+
+TEST(CtlNames, CachedBlocksAreToldByTheirSize) {
+  size_t bytes = 100, count = 0, length = sizeof count, most = 0;
+  const char *name = "thread.tcache.ncached_max.read_sizeclass";
+  ASSERT_EQ(mallctl(name, &count, &length, &bytes, sizeof bytes), 0);
+  EXPECT_GT(count, 20u);
+  bytes = size_t{16} << 20;
+  EXPECT_EQ(mallctl(name, &count, &length, &bytes, sizeof bytes), EINVAL);
+  EXPECT_EQ(mallctl(name, &count, &length, nullptr, 0), EINVAL);
+  for (auto [text, error] : {std::pair{"8-128:3|160-160:11", 0}, {"", 0}, {"8-128", EINVAL}, {"8-128:", EINVAL}, {"x", EINVAL}, {"8-128:3|", EINVAL}})
+    EXPECT_EQ(set("thread.tcache.ncached_max.write", text), error) << text;
+  most = get<size_t>("thread.tcache.max");
+  EXPECT_EQ(most, get<size_t>("opt.tcache_max"));
+  EXPECT_EQ(set("thread.tcache.max", SIZE_MAX), 0);
+  EXPECT_EQ(get<size_t>("thread.tcache.max"), size_t{8} << 20);
+  EXPECT_EQ(set("thread.tcache.max", most), 0);
+}
+
+TEST(CtlNames, BlocksComeByTheBatch) {
+  void *blocks[50] = {};
+  struct { void **at; size_t count, size; int flags; } wanted = {blocks, 50, 1000, kZero};
+  size_t filled = 0, length = sizeof filled;
+  ASSERT_EQ(mallctl("experimental.batch_alloc", &filled, &length, &wanted, sizeof wanted), 0);
+  ASSERT_EQ(filled, 50u);
+  for (void *p : blocks) {
+    EXPECT_TRUE(is_filled(p, 0, 0, sallocx(p, 0)));
+    dallocx(p, 0);
+  }
+  struct { void *hooks; bool metadata; } config = {nullptr, false};
+  unsigned index = 0;
+  length = sizeof index;
+  ASSERT_EQ(mallctl("experimental.arenas_create_ext", &index, &length, &config, sizeof config), 0);
+  EXPECT_EQ(act("arena." + std::to_string(index) + ".destroy"), 0);
+  EXPECT_EQ(act("opt.malloc_conf.symlink"), ENOENT);
 }
 
 TEST(CtlNames, NumbersMayBeSetInAMib) {

@@ -6,7 +6,7 @@ from pathlib import Path
 je, main, link = sys.argv[1:]
 JEMALLOC = {
     "malloc", "calloc", "posix_memalign", "aligned_alloc", "realloc", "free", "memalign", "valloc", "malloc_usable_size", "mallocx", "rallocx", "xallocx",
-    "sallocx", "dallocx", "sdallocx", "nallocx", "mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print", "malloc_message", "malloc_conf",
+    "sallocx", "dallocx", "sdallocx", "nallocx", "mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print", "malloc_message", "malloc_conf", "malloc_conf_2_conf_harder",
 }
 
 

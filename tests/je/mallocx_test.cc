@@ -2,6 +2,8 @@
 #include "hakmem/hakmem.h"
 #include "je.h"
 
+#include <fstream>
+
 namespace {
 
 constexpr size_t kExtentMost = size_t{32} << 20;
@@ -74,6 +76,76 @@ TEST(Mallocx, FreeWithoutCacheEmptiesSlabs) {
   EXPECT_LT(get<size_t>("stats.active") + 4000000, before);
 }
 
+// A mapping has the pages of what it was resized to, and serves other requests once it is freed.
+TEST(Mallocx, KeptMappingsAreAsLargeAsNallocxSays) {
+  for (size_t grown : {1100000, 2180366, 5000001, 30000000}) {
+    for (size_t more = 0; more < 70000; more += 4096) {
+      free(rallocx(mallocx(190000, 0), grown, 0));
+      size_t size = (grown + 4095) / 4096 * 4096 - more;
+      void *p = mallocx(size, 0);
+      ASSERT_GE(sallocx(p, 0), nallocx(size, 0)) << size << " after one grown to " << grown;
+      memset(p, 1, nallocx(size, 0));
+      p = rallocx(p, size + 4096, 0);
+      ASSERT_GE(sallocx(p, 0), nallocx(size + 4096, 0)) << size;
+      sdallocx(p, nallocx(size + 4096, 0), 0);
+    }
+  }
+}
+
+size_t resident() {
+  size_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * 4096;
+}
+
+// Zeros that the system gives are not written once more.
+TEST(Mallocx, ZeroedHugeBlocksAreNotTouched) {
+  constexpr size_t kSize = size_t{300} << 20, kTouched = size_t{20} << 20;
+  Arena a;
+  for (int flags : {0, lg_align(5), lg_align(6), lg_align(12), arena_flag(0), arena_flag(0) | lg_align(6), a.flag(), a.flag() | lg_align(6), kNoCache | lg_align(6)}) {
+    size_t before = resident();
+    auto *p = static_cast<unsigned char *>(mallocx(kSize, flags | kZero));
+    ASSERT_NE(p, nullptr);
+    EXPECT_LT(resident(), before + kTouched) << flags;
+    p = static_cast<unsigned char *>(rallocx(p, 2 * kSize, flags | kZero));
+    EXPECT_LT(resident(), before + kTouched) << flags << ", grown";
+    xallocx(p, 3 * kSize, 0, flags | kZero);
+    EXPECT_LT(resident(), before + kTouched) << flags << ", grown in place";
+    EXPECT_EQ(p[2 * kSize - 1], 0);
+    dallocx(p, 0);
+    hakmem_purge();
+    auto *q = static_cast<unsigned char *>(rallocx(mallocx(2000000, flags), kSize, flags | kZero));
+    EXPECT_LT(resident(), before + kTouched) << flags << ", grown from a small one";
+    EXPECT_EQ(q[kSize - 1], 0);
+    dallocx(q, 0);
+    hakmem_purge();
+  }
+}
+
+// As the program has not written there, ZERO at each step means that all of it is zero.
+TEST(Rallocx, ZerosHoldThroughEveryGrowth) {
+  unsigned id = get<unsigned>("tcache.create");
+  Arena a;
+  for (int flags : {0, kNoCache, cache_flag(id), a.flag(), lg_align(6)}) {
+    for (size_t size = 1; size < 3000000; size = size * 5 / 4 + 1) {
+      void *dirty[16];
+      for (void *&p : dirty) {
+        p = mallocx(size, flags);
+        memset(p, 0xee, sallocx(p, 0));
+      }
+      for (void *p : dirty) dallocx(p, flags & 0xfffff);
+      void *p = mallocx(size, flags | kZero), *q = calloc(1, size), *r = hakmem_aligned_calloc(256, 1, size);
+      for (void **at : {&p, &q, &r}) {
+        ASSERT_TRUE(is_filled(*at, 0, 0, sallocx(*at, 0))) << size << " " << flags;
+        *at = rallocx(*at, size + 20, flags | kZero);
+        *at = rallocx(*at, size * 2 + 20, flags | kZero);
+        ASSERT_TRUE(is_filled(*at, 0, 0, sallocx(*at, 0))) << size << " " << flags;
+        dallocx(*at, flags & 0xfffff);
+      }
+    }
+  }
+}
+
 TEST(Rallocx, KeepsContentsAndZeroesTheRest) {
   for (size_t from : {10, 100, 2000, 30000, 100000, 400000, 3000000}) {
     for (size_t to : {20, 150, 5000, 50000, 200000, 600000, 9000000}) {
@@ -130,10 +202,30 @@ TEST(Xallocx, StaysInPlaceOrSaysTheSizeThereIs) {
     EXPECT_EQ(grown, sallocx(p, 0));
     if (grown > usable) {
       EXPECT_TRUE(is_filled(p, 0, usable, grown)) << size;
-      EXPECT_LT(xallocx(p, size, 0, 0), grown);
+      if (grown - usable >= 65536) EXPECT_LT(xallocx(p, size, 0, 0), grown); /* else it has the same spans, and the page of its colour */
     }
     EXPECT_TRUE(is_filled(p, 9, 0, size));
     dallocx(p, 0);
+  }
+}
+
+// Whatever is a span or a page less.
+TEST(Xallocx, ShrinksLargeBlocks) {
+  Arena a;
+  for (int flags : {0, a.flag()}) {
+    for (size_t from : {130000, 200000, 300000, 1000000, 5000000, 40000000, 100000000}) {
+      for (size_t to : {20000, 60000, 100000, 250000, 400000, 4000000, 30000000}) {
+        if (to + 131072 > from) continue;
+        auto *p = static_cast<unsigned char *>(mallocx(from, flags));
+        memset(p, 9, to);
+        size_t shrunk = xallocx(p, to, 0, flags);
+        EXPECT_LE(shrunk, to + 2 * 65536) << from << " to " << to << ", " << flags;
+        EXPECT_GE(shrunk, nallocx(to, flags));
+        EXPECT_EQ(shrunk, sallocx(p, 0));
+        EXPECT_TRUE(is_filled(p, 9, 0, to));
+        dallocx(p, flags);
+      }
+    }
   }
 }
 

@@ -19,6 +19,7 @@ assert whole["arenas"]["narenas"] == 2
 arenas = whole["stats.arenas"]
 assert set(arenas) == {"0", "1", "merged"}, set(arenas)
 for name, arena in arenas.items():
+    assert arena["mutexes"] == {} and arena["extents"] == [], name
     assert len(arena["bins"]) == whole["arenas"]["nbins"] and len(arena["lextents"]) == whole["arenas"]["nlextents"], name
 merged = arenas["merged"]
 stats = whole["stats"]

@@ -1,5 +1,6 @@
 """The checks of layers and of constants find planted violations."""
 import constants
+import order
 from layering import check_circles, check_file, check_symbols, pairs, symbols
 
 CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#define HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
@@ -34,6 +35,15 @@ def main() -> None:
     assert check_circles({"x/a.c": a, "x/c.c": c}) == []
     assert check_circles({"x/a.c": a, "x/b.c": b, "x/c.c": c}) == ["a circle of files: x/a.c x/b.c", "  x/a.c uses b of x/b.c", "  x/b.c uses a of x/a.c"]
     assert pairs({"slab/slab.h": CLEAN, "slab/sparse.c": '#include "region/region.h"\n#include "os/os.h"\n'}) == {("slab", "region"), ("slab", "os")}
+
+    beside = ["zero(add(large(n, &z)), n, z)", "v = g(&w) + w", "a[i] = g(&i)", "if (g(&z) == z) h()", "t = (c_type){g(&z), z}", "x = c ? g(&z) + z : 0",
+              "h(g(&d), k(&d))", "s->n += g(&s->n)", "h(g(&d.x), d)", "h(g((void **)&p), p->q)", "for (;;) { h(g(&z), z); }"]
+    after = ["h(&z, z)", "x = g(&x)", "if (g(&z) && z) h(z)", "int x = g(&y), z = y", "h(g(&z), sizeof(z))", "h(a & z, z)", "h(g(&s->x), s)", "g(&z), h(z)",
+             "x = g(&z) ? z : 0", "h(g(&q), p.q)", "h(hak_load_relaxed(&z), z)", "h(looks(&z), z)"]
+    order.find_readers("int looks(const int *p);")
+    for expressions, is_fault in ((beside, True), (after, False)):
+        for expression in expressions:
+            assert bool(order.faults(f"void f(void) {{ {expression}; }}")) == is_fault, expression
 
     assert constants.constants("#define A 4 /* 5 */\n#define B OTHER\n#define C(x) 3\n// D = 7\nenum { E_ = 1, F = G };\n#define H HAK_MIB\n") == {"A", "E_", "H"}
     list_of = "[returning memory]\na/a.c A why\n[steering]\na/b.c B\n[heaps]\n[profiles, guards, hardened]\n[else]\na/a.c C D\na/b.c B\n"

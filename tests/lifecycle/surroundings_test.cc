@@ -146,6 +146,30 @@ TEST(Addresses, AreTheSameWhereTheKernelDrawsNone) {
   }
 }
 
+/* --- jemalloc's names --- */
+
+/* Only who asks for figures is told, or at a terminal; and once. libhakmem-je.so has the names itself. */
+TEST(JemallocsNames, TheOtherLibraryIsNamed) {
+  const std::string line = "hakmem: the program has jemalloc's mallctl";
+  EXPECT_EQ(run_program({ASKS_JEMALLOC}, {kPreload}).err, "");
+  ProgramResult r = run_program({ASKS_JEMALLOC}, {kPreload, "HAKMEM_STATS=text"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  size_t first = r.err.find(line);
+  ASSERT_NE(first, std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(line, first + 1), std::string::npos);
+  EXPECT_THAT(r.err, HasSubstr("libhakmem-je.so answers it"));
+  EXPECT_THAT(run_program({CLOSED, "none"}, {kPreload, "HAKMEM_STATS=text"}).err, Not(HasSubstr(line)));
+  if (strlen(HAKMEM_JE) == 0) return;
+  r = run_program({ASKS_JEMALLOC}, {std::string("LD_PRELOAD=") + HAKMEM_JE, "HAKMEM_STATS=text"});
+  EXPECT_THAT(r.err, Not(HasSubstr(line)));
+}
+
+TEST(JemallocsNames, AtATerminal) {
+  ProgramResult r = run_program({"script", "-qec", ASKS_JEMALLOC, "/dev/null"}, {kPreload});
+  if (r.exit_code == 127) GTEST_SKIP() << "SKIPPED: there is no script(1)";
+  EXPECT_THAT(r.out, HasSubstr("libhakmem-je.so answers it"));
+}
+
 /* --- filters of system calls --- */
 
 /* The program forks from eight allocating threads' midst; docs/deploying.md has the list. */

@@ -234,6 +234,27 @@ TEST(Large, ZerosAreNotTrusted) {
   EXPECT_LE(resident() - before, SIZE / STRIDE * PAGE + 2 * MIB);
 }
 
+// Also where a freed mapping is kept that would serve but for what is in it.
+TEST(Large, ZerosInPlaceOfAKeptMappingHoldWhatIsTouched) {
+  constexpr size_t TOUCHED = 20;
+  size_t before = resident();
+  for (size_t bytes : {40 * MIB, 41 * MIB, 300 * MIB}) {
+    free(touched(bytes)); // a byte in each page: no proof that huge pages would be filled
+    for (int round = 0; round < 3; round++) {
+      size_t faults_before = faults(), wrong = 0;
+      auto *p = static_cast<char *>(calloc(bytes, 1));
+      for (size_t at = 0; at < bytes; at += bytes / TOUCHED / PAGE * PAGE) {
+        wrong += p[at] != 0;
+        p[at] = 1;
+      }
+      EXPECT_EQ(wrong, 0u);
+      EXPECT_LE(faults() - faults_before, 2 * TOUCHED + 16) << bytes / MIB << " MiB, round " << round;
+      EXPECT_LE(resident() - before, 2 * TOUCHED * PAGE + 12 * MIB) << bytes / MIB;
+      free(p);
+    }
+  }
+}
+
 TEST(Large, DenseBlocksGetHugePages) {
   if (no_huge_pages()) GTEST_SKIP() << "SKIPPED: no huge pages here";
   free(filled(40 * MIB));

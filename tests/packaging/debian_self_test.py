@@ -20,6 +20,8 @@ header = checks.headers()
 page = (checks.DEBIAN / "man/libhakmem.3").read_text()
 expect("page", checks.page_differs(page.replace(".Fn hakmem_purge void", ".Fn hakmem_purged void"), header), "lacks hakmem_purge", "has hakmem_purged")
 expect("format", checks.page_differs(page.replace("PROFILE_PROTO", "PROFILE_OLD"), header), "lacks .Dv HAKMEM_PROFILE_PROTO")
+known = 'LIBRARIES = ("hardened", "new")'
+expect("libraries", checks.libraries_differ("TARGETS = hakmem\n", "usr/lib/*/libhakmem.so.*\n", known), "install lacks libhakmem-new", "hakmem_new is not built", "libhakmem-new is not beside")
 expect("programs", checks.programs_differ("PROGRAMS = old\nPRELOADED = a.so\n", {"x": 'bench_program("new")'}), "starts new", "old is installed")
 project = 'dependencies = [\n    "click>=8",\n    "surely-not>=1",\n]\n'
 expect("dependencies", checks.dependencies_differ((checks.DEBIAN / "control").read_text(), project), "surely-not")

@@ -93,6 +93,22 @@ def lint(page: Path) -> Iterator[str]:
             yield f"{tool} on {page.name}: {told.strip()}"
 
 
+def libraries_differ(rules: str, installed: str, command: str) -> Iterator[str]:
+    """The libraries that the command knows are built, in the package, and beside the command."""
+    kinds = re.search(r"^LIBRARIES = \((.*)\)$", command, re.MULTILINE)
+    names = ["libhakmem", *(f"libhakmem-{kind}" for kind in re.findall(r'"(\w+)"', kinds[1] if kinds else ""))]
+    if len(names) < 3:
+        yield "the command's list of libraries is not found"
+    for name in names:
+        if not re.search(rf"^usr/lib/\*/{re.escape(name)}\.so(\.\*)?$", installed, re.MULTILINE):
+            yield f"libhakmem0.install lacks {name}"
+        target = name.removeprefix("lib").replace("-", "_")
+        if not re.search(rf"^TARGETS = .*\b{target}\b", rules, re.MULTILINE):
+            yield f"rules: {target} is not built"
+        if not re.search(rf"/hakmem/lib/{re.escape(name)}\.so$|^\tfor library in .*\b{re.escape(name)}\b.*; do \\\n\t +ln -s", rules, re.MULTILINE):
+            yield f"rules: {name} is not beside the command"
+
+
 def programs_differ(rules: str, sources: dict[str, str]) -> Iterator[str]:
     asked = set()
     for text in sources.values():
@@ -152,6 +168,8 @@ def problems(libraries: dict[str, Path]) -> Iterator[str]:
     yield from page_differs(texts["man/libhakmem.3"], headers())
     yield from lint(DEBIAN / "man/libhakmem.3")
     if (PYTHON / "pyproject.toml").is_file():
+        installed = (DEBIAN / "libhakmem0.install").read_text()
+        yield from libraries_differ(texts["rules"], installed, (PYTHON / "hakmem/cli.py").read_text())
         yield from programs_differ(texts["rules"], {str(p): p.read_text() for p in PYTHON.glob("hakmem/**/*.py")})
         yield from dependencies_differ(texts["control"], (PYTHON / "pyproject.toml").read_text())
     yield from drop_in_fails(DEBIAN / "examples/hakmem.conf", libraries["libhakmem.so.0"])

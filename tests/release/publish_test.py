@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSION = re.search(r"^project\(hakmem VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
 # curl answers as the forge and crates.io do.
 CURL = """case "$*" in *crates.io/api*) cat >>"$LOG"; echo '{"token": "of-crates-io"}' ;; *) echo '{"value": "of-the-forge"}' ;; esac"""
-STAND_INS = {"gh": "", "npm": '[ "$1" != --version ] || { echo "${NPM:-11.6.0}"; exit; }', "curl": CURL,
+STAND_INS = {"gh": '[ "$1" != attestation ] || [[ "$3" != ${FORGED:-none} ]] || exit 1', "npm": "", "curl": CURL,
              # Packages the same bytes as lie in DIST.
              "cargo": 'if [ "$1" = package ]; then mkdir -p "$CARGO_TARGET_DIR/package"; cp "$DIST"/*.crate "$CARGO_TARGET_DIR/package/"; fi; '
                       'echo "token $CARGO_REGISTRY_TOKEN" >>"$LOG"'}
@@ -38,15 +38,19 @@ class Publish(unittest.TestCase):
         tools = self.work / "bin"
         tools.mkdir()
         for name, does in STAND_INS.items():
-            (tools / name).write_text(f'#!/bin/sh\n{does}\necho "{name} $*" >>"$LOG"\n')
+            (tools / name).write_text(f'#!/bin/bash\n{does}\necho "{name} $*" >>"$LOG"\n')
             (tools / name).chmod(0o755)
+        self.locked = self.work / "npm"
+        (self.locked / "node_modules/.bin").mkdir(parents=True)
+        (self.locked / "node_modules/.bin/npm").symlink_to(tools / "npm")
         if "CARGO_REGISTRY_TOKEN" in os.environ:
             del os.environ["CARGO_REGISTRY_TOKEN"]
 
     def publish(self, *arguments, **variables):
         """(status, what it printed, what it called)"""
         self.log.write_text("")
-        env = os.environ | {"PATH": f"{self.work / 'bin'}:{os.environ['PATH']}", "LOG": str(self.log), "DIST": str(self.dist)} | variables
+        env = os.environ | {"PATH": f"{self.work / 'bin'}:{os.environ['PATH']}", "LOG": str(self.log), "DIST": str(self.dist), "NPM_TOOLS": str(self.locked),
+                            "GITHUB_REPOSITORY": "some/where", "GITHUB_REF": f"refs/tags/v{VERSION}", "GITHUB_SHA": "b" * 40} | variables
         done = subprocess.run([ROOT / "packaging/publish.sh", *arguments], capture_output=True, text=True, env=env, timeout=60)
         return done.returncode, done.stdout + done.stderr, self.log.read_text()
 
@@ -61,9 +65,25 @@ class Publish(unittest.TestCase):
     def test_npm(self):
         status, output, called = self.publish("npm", str(self.dist))
         self.assertEqual((status, called.splitlines()[-1]), (0, f"npm publish --provenance --access public {self.dist}/hakmem-{VERSION}.tgz"), output)
-        status, output, called = self.publish("npm", str(self.dist), NPM="10.9.4")
-        self.assertEqual((status, called), (1, ""))
-        self.assertIn("npm 10.9.4 knows no trusted publishing", output)
+        # By the npm whose files have the hashes of packaging/npm/publish.
+        self.assertIn(f"npm ci --ignore-scripts --no-audit --no-fund --prefix {self.locked}\n", called)
+
+    def test_what_the_forge_does_not_attest(self):
+        """Its sums fit: whoever changed a file changed them too."""
+        given = {"ACTIONS_ID_TOKEN_REQUEST_URL": "https://forge.example/token", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "request"}
+        for kind, name in (("pypi", "*.whl"), ("crates", f"*/hakmem-{VERSION}.crate"), ("npm", "*.tgz"), ("forge", "*/libhakmem0.deb"),
+                           ("forge", "*/SHA256SUMS"), ("forge", "*/default.nix")):
+            status, output, called = self.publish(kind, str(self.dist), FORGED=name, **given)
+            self.assertEqual(status, 1, output)
+            self.assertIn("has no attestation of the release workflow for refs/tags/v", output)
+            self.assertNotRegex(called, r"publish |upload|release create|curl")
+        status, output, called = self.publish("npm", str(self.dist))
+        self.assertIn(f"--repo some/where --signer-workflow some/where/.github/workflows/release.yml --source-ref refs/tags/v{VERSION} "
+                      f"--source-digest {'b' * 40}", called)
+        for variable in ("GITHUB_REPOSITORY", "GITHUB_REF", "GITHUB_SHA"):
+            status, output, called = self.publish("npm", str(self.dist), **{variable: ""})
+            self.assertNotEqual(status, 0)
+            self.assertEqual(called, "")
 
     def test_crates_in_order_with_a_token_that_was_exchanged(self):
         given = {"ACTIONS_ID_TOKEN_REQUEST_URL": "https://forge.example/token?a=1", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "request"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv.pop(1)).resolve()
-COPIED = ("CMakeLists.txt", "CHANGELOG.md", ".gitignore", "scripts", "packaging", "include", "src/config/options.def", "python/pyproject.toml",
+COPIED = ("CMakeLists.txt", "CHANGELOG.md", ".gitignore", "scripts", "packaging", "include", "src/config/options.def", "python/pyproject.toml", "lab/pyproject.toml",
           "docs/options.md", "python/hakmem/processes/figures_table.py")
 
 
@@ -31,6 +31,8 @@ class Release(unittest.TestCase):
         (cls.tree / "CHANGELOG.md").write_text(f"# Changelog\n\n## {cls.version} (2026-11-25)\n\nFirst.\n")
         lists = cls.tree / "packaging/abi/last-release.txt"
         lists.write_text(re.sub(r"^# hakmem \S+:", f"# hakmem {cls.version}:", lists.read_text()))
+        images = cls.tree / "packaging/images.txt"
+        images.write_text(re.sub(r"sha256:\S+", f"sha256:{'a' * 64}", images.read_text()))
         cls.git("init", "--quiet", "--initial-branch=main")
         cls.git("add", "--all")
         cls.git("commit", "--quiet", "-m", "a tree")
@@ -66,7 +68,7 @@ class Release(unittest.TestCase):
     def test_a_commit_that_can_be_released(self):
         status, output = self.check()
         self.assertEqual(status, 0, output)
-        self.assertIn("0 of 8 items failed", output)
+        self.assertIn("0 of 10 items failed", output)
         self.refused(f"the tag v{self.version} is not the commit HEAD", "--tagged", failures=1)
         self.git("tag", "-a", "-m", "x", f"v{self.version}")
         self.assertEqual(self.check("--tagged")[0], 0)
@@ -105,6 +107,14 @@ class Release(unittest.TestCase):
         self.change("docs/options.md", "# Option", "# Options")
         self.change("python/hakmem/processes/figures_table.py", "hakmem_used_bytes", "hakmem_other_bytes")
         self.refused("hakmem_other_bytes")
+
+    def test_a_list_of_hashes_that_is_older(self):
+        self.change("packaging/wheel/requirements.txt", "twine==", "twine>=")
+        self.refused("packaging/wheel/requirements.lock is older than packaging/wheel/requirements.txt")
+
+    def test_an_image_that_others_can_change(self):
+        self.change("packaging/images.txt", "sha256:" + "a" * 64, "sha256:not-looked-up")
+        self.refused("the digest of buildpack-deps:bookworm is not known")
 
     def test_a_list_of_another_version(self):
         self.change("packaging/abi/last-release.txt", f"# hakmem {self.version}:", "# hakmem 0.0.1:")

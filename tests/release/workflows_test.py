@@ -1,8 +1,10 @@
 """Workflows and issue forms: each step is a script of the tree or a make target, actions are first-party and pinned by hash,
 permissions are what a job needs; forms ask for what hakmem can say. Status 77 without PyYAML, which the command's environment has."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,8 @@ PINNED = re.compile(r"actions/[\w-]+@[0-9a-f]{40}")
 EXPANDED = re.compile(r"\$\{\{ *([\w.]+) *\}\}")
 # What a step may write into a command: no title, branch or input, which strangers choose.
 SAFE = re.compile(r"matrix\.\w+")
+# An image by its digest, here or out of packaging/images.txt by packaging/image.sh.
+FIXED_IMAGE = re.compile(r"\S+@sha256:[0-9a-f]{64}|\$\{\{ *needs\.image\.outputs\.image *\}\}")
 WRITES = {"id-token", "attestations", "contents"}
 FORM_FIELDS = {"textarea", "input", "dropdown", "checkboxes", "markdown"}
 
@@ -94,6 +98,28 @@ def permission_faults(name, job):
         yield f"{name}: publishes without an environment that somebody must approve"
 
 
+def image_of(job):
+    found = job.get("container") or ""
+    return found.get("image", "") if isinstance(found, dict) else found
+
+
+def release_faults(jobs):
+    """Of the workflow that publishes: no image by a tag that others can move, and none at all where something is published."""
+    for name, job in jobs.items():
+        images = {expanded(image_of(job), cell) if "matrix." in image_of(job) else image_of(job) for cell in cells(job)}
+        images |= {service.get("image", "") for service in job.get("services", {}).values()}
+        for image in images - {""}:
+            if not FIXED_IMAGE.fullmatch(image):
+                yield f"{name}: the image {image} has no digest"
+        publishes = any("packaging/publish.sh" in step.get("run", "") for step in job["steps"])
+        if publishes and images - {""}:
+            yield f"{name}: publishes out of an image"
+        if publishes and (job.get("permissions", {}).get("attestations") != "read" or "GH_TOKEN" not in job.get("env", {})):
+            yield f"{name}: publishes what it cannot verify"
+        if any("setup.sh" in step.get("run", "") for step in job["steps"]) and job.get("env", {}).get("HAKMEM_LOCKED") != 1:
+            yield f"{name}: packages without hashes"
+
+
 def faults(workflow):
     if workflow.get("permissions") != {}:
         yield "permissions: not empty by default"
@@ -133,6 +159,40 @@ class Workflows(unittest.TestCase):
                 if "uses:" in line:
                     self.assertRegex(line, r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
+    def test_what_publishes_is_fixed(self):
+        jobs = self.workflows["release"]["jobs"]
+        self.assertEqual([], sorted(release_faults(jobs)))
+        image = [step for step in jobs["image"]["steps"] if step.get("run") == "packaging/image.sh build"]
+        self.assertEqual(([step["id"] for step in image], jobs["image"]["outputs"]), (["image"], {"image": "${{ steps.image.outputs.image }}"}))
+
+    def test_an_image_is_told_by_its_digest_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            packaging, output = Path(folder) / "packaging", Path(folder) / "output"
+            packaging.mkdir()
+            shutil.copy(ROOT / "packaging/image.sh", packaging)
+            for digest, status in (("sha256:" + "a" * 64, 0), ("sha256:" + "a" * 63, 1), ("sha256:not-looked-up", 1), ("", 1)):
+                (packaging / "images.txt").write_text(f"# x\nbuild some/image:tag {digest}\n")
+                output.write_text("")
+                done = subprocess.run([packaging / "image.sh", "build"], capture_output=True, text=True, env=os.environ | {"GITHUB_OUTPUT": str(output)})
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertEqual(output.read_text(), "" if status else f"image=some/image@{digest}\n")
+
+    def test_tools_have_hashes(self):
+        """Each file that pip installs in a release, and the npm that publishes."""
+        locks = sorted([*ROOT.glob("packaging/**/requirements.lock"), *ROOT.glob("scripts/*requirements.lock")])
+        self.assertEqual(5, len(locks))
+        for lock in locks:
+            for entry in re.split(r"\n(?=[a-zA-Z])", lock.read_text())[1:]:
+                self.assertRegex(entry, r"^[\w.\[\]-]+==\S+[^\n]* \\\n    --hash=sha256:[0-9a-f]{64}", lock)
+            self.assertNotIn("://", lock.read_text())
+        for script in ("packaging/tools.sh", "scripts/docs.sh"):
+            for line in (ROOT / script).read_text().splitlines():
+                if re.search(r"pip\b.* install", line):
+                    self.assertIn("--require-hashes", line, script)
+        npm = json.loads((ROOT / "packaging/npm/publish/package-lock.json").read_text())["packages"]["node_modules/npm"]
+        self.assertRegex(npm["integrity"], "^sha512-")
+        self.assertNotIn("resolved", npm)
+
     def commands(self, name):
         return {expanded(step["run"], cell) for job in self.workflows[name]["jobs"].values() for cell in cells(job)
                 for step in job["steps"] if "run" in step}
@@ -149,7 +209,8 @@ class Workflows(unittest.TestCase):
         order = list(jobs)
         for before, after in zip(order, order[1:]):
             self.assertEqual(jobs[after].get("needs"), before)
-        self.assertIn("scripts/release.sh --tagged build/release", [step.get("run") for step in jobs[order[0]]["steps"]])
+        self.assertIn("scripts/release.sh --tagged build/release", [step.get("run") for step in jobs[order[1]]["steps"]])
+        self.assertEqual(["image", "packages", "provenance", "publish", "forge"], order)
 
     def test_build_names_are_those_of_the_script(self):
         for command in self.commands("test"):
@@ -171,6 +232,14 @@ class Workflows(unittest.TestCase):
     def test_checks_can_fail(self):
         def of(job, **more):
             return sorted(faults({"on": {"push": None}, "permissions": {}, "jobs": {"a": job}} | more))
+        tagged = {"steps": [{"run": "packaging/publish.sh npm dist"}], "permissions": {"attestations": "read"}, "env": {"GH_TOKEN": "x"}}
+        self.assertEqual([], list(release_faults({"a": tagged})))
+        fixed = "x@sha256:" + "a" * 64
+        self.assertEqual([], list(release_faults({"a": {"container": {"image": fixed}, "steps": []}})))
+        for more in ({"container": "rust:1"}, {"container": {"image": fixed}}, {"env": {}}, {"permissions": {}},
+                     {"services": {"a": {"image": "b:1"}}}, {"container": "${{ matrix.image }}", "strategy": {"matrix": {"image": ["c:1"]}}}):
+            self.assertTrue(list(release_faults({"a": tagged | more})), more)
+        self.assertTrue(list(release_faults({"a": {"steps": [{"run": "scripts/setup.sh test"}]}})))
         good = {"permissions": {}, "timeout-minutes": 1, "steps": [{"run": "make test"}]}
         self.assertEqual(of(good), [])
         for step in ("make none-such", "scripts/none.sh", "echo", "make test; make docs", "make test\nmake docs",

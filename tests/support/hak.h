@@ -13,6 +13,7 @@ extern "C" {
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "arena/arena.h"
 #include "base/bits.h"
 #include "config/config.h"

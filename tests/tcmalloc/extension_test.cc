@@ -127,8 +127,28 @@ TEST(Property, PhysicalBytesFollowWhatIsResident) {
   EXPECT_GT(property("tcmalloc.pageheap_unmapped_bytes"), 100 * MIB);
 }
 
+// gperftools' relation: what is committed is what ever was, without what was given back.
+TEST(Property, ThoseOfThePageHeapAddUp) {
+  size_t committed = property("tcmalloc.pageheap_committed_bytes");
+  EXPECT_NEAR(double(committed), double(property("generic.heap_size") - property("tcmalloc.pageheap_unmapped_bytes")), double(MIB));
+  EXPECT_NEAR(double(property("tcmalloc.pageheap_total_commit_bytes") - property("tcmalloc.pageheap_total_decommit_bytes")), double(committed), double(MIB));
+  EXPECT_GE(property("tcmalloc.pageheap_total_reserve_bytes"), committed);
+  for (const char *name : {"commit", "reserve"}) EXPECT_GT(property(("tcmalloc.pageheap_" + std::string(name) + "_count").c_str()), 0u);
+  for (const char *name : {"decommit", "scavenge"}) property(("tcmalloc.pageheap_" + std::string(name) + "_count").c_str());
+  EXPECT_GT(property("tcmalloc.impl.thread_cache_count"), 0u);
+}
+
+TEST(Property, BoundsOfCachesAreKept) {
+  for (const char *name : {"tcmalloc.max_total_thread_cache_bytes", "tcmalloc.min_per_thread_cache_bytes", "tcmalloc.sample_parameter"}) {
+    size_t before = property(name);
+    EXPECT_EQ(MallocExtension_SetNumericProperty(name, 77 * MIB), 1);
+    EXPECT_EQ(property(name), 77 * MIB);
+    EXPECT_EQ(MallocExtension_SetNumericProperty(name, before), 1);
+  }
+}
+
 TEST(Property, UnknownOnesAreLeftAlone) {
-  for (const char *name : {"", "generic", "generic.heap_siz", "generic.heap_size2", "tcmalloc.max_total_thread_cache_bytes", "HAKMEM_LIMIT"}) {
+  for (const char *name : {"", "generic", "generic.heap_siz", "generic.heap_size2", "tcmalloc.max_total_thread_cache_byte", "HAKMEM_LIMIT"}) {
     size_t value = 4711;
     EXPECT_EQ(MallocExtension_GetNumericProperty(name, &value), 0) << name;
     EXPECT_EQ(value, 4711u);

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -60,6 +63,69 @@ TEST_F(Spans, NeighboursGoTogether) {
   EXPECT_EQ(purge(0), 256u);
   EXPECT_EQ(dirty_mib(), 0u);
   EXPECT_LE(fake_os::count(fake_os::ADVISE) - before, 256u / 16 + 8);
+}
+
+// Whether the kernel has such a flag for a byte of the range.
+bool has_flag(const char *from, const char *to, const std::string &flag) {
+  std::ifstream file("/proc/self/smaps");
+  bool overlaps = false;
+  for (std::string line; std::getline(file, line);) {
+    uintptr_t start, end;
+    char dash;
+    std::istringstream head(line);
+    if (line.rfind("VmFlags:", 0) == 0 && overlaps && (line + " ").find(" " + flag + " ") != std::string::npos) return true;
+    if (head >> std::hex >> start >> dash && dash == '-' && head >> end)
+      overlaps = start < reinterpret_cast<uintptr_t>(to) && end > reinterpret_cast<uintptr_t>(from);
+  }
+  return false;
+}
+
+struct Advice {
+  const char *flag;
+  int advice; /* 0: a lock */
+};
+
+// Ranges that meet, that lie alone, and a page inside.
+void advise(hak_span *s, size_t n, const Advice &a) {
+  char *start = static_cast<char *>(span_address(s));
+  size_t bytes = n == 1 ? PAGE : s->span_count * HAK_SPAN_SIZE;
+  ASSERT_EQ(a.advice == 0 ? mlock(start, PAGE) : madvise(start, bytes, a.advice), 0) << a.flag;
+}
+
+TEST_F(Spans, WhatAProgramAdvisedIsReplaced) {
+  for (const Advice &a : {Advice{"wf", MADV_WIPEONFORK}, {"dc", MADV_DONTFORK}, {"dd", MADV_DONTDUMP}, {"rr", MADV_RANDOM}, {"lo", 0}}) {
+    std::vector<hak_span *> runs;
+    bool zeroed, due;
+    for (size_t i = 0; i < 40; i++) {
+      runs.push_back(hak_pool_take(5 * (i % 4) + 1, 1, HELD_TAGS, false, &zeroed));
+      memset(span_address(runs.back()), 0xcc, PAGE);
+      if (i % 5 < 2) advise(runs.back(), i % 3, a);
+    }
+    hak_span *last = hak_pool_take(1, 1, HELD_TAGS, false, &zeroed);
+    char *from = static_cast<char *>(span_address(runs[0])), *to = static_cast<char *>(span_address(last));
+    ASSERT_TRUE(has_flag(from, to, a.flag)) << a.flag;
+    // One after the other, so that an advised one goes between live ones that are advised too.
+    for (size_t i = 0; i < runs.size(); i += 2) hak_pool_give(runs[i], 0, HELD_TAGS.head, &due);
+    purge(0);
+    for (size_t i = 1; i < runs.size(); i += 2) hak_pool_give(runs[i], 0, HELD_TAGS.head, &due);
+    purge(0);
+    EXPECT_EQ(dirty_mib(), 0u);
+    EXPECT_FALSE(has_flag(from, to, a.flag)) << a.flag;
+    EXPECT_TRUE(has_flag(from, to, "nh"));
+    for (const char *p = from; p < to; p += PAGE) ASSERT_EQ(*p, 0);
+    hak_pool_give(last, 0, HELD_TAGS.head, &due);
+    purge(0);
+  }
+}
+
+// A program that advises nothing pays for one question a chunk.
+TEST_F(Spans, NothingIsReplacedWhereNothingWasAdvised) {
+  make_dirty(256);
+  unsigned mapped = fake_os::count(fake_os::MAP);
+  uint64_t asked = hak_os_stats.mremap;
+  EXPECT_EQ(purge(0), 256u);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), mapped);
+  EXPECT_LE(hak_os_stats.mremap - asked, 2 * (256u / 64 + 1));
 }
 
 TEST_F(Spans, NoMoreGoesThanIsAskedForButForAHugePage) {

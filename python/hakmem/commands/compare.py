@@ -14,7 +14,7 @@ from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find
 from hakmem.destinations import WORD
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import INTERRUPTED, UserError, warn
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.experiments import comparison
 from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there, require_asked
@@ -150,8 +150,9 @@ def compare(
     log = journal.Journal(path, goes_on=True)
     found = comparison.Comparison(work.command, rows[0].name, pairs, facts, notes, log)
     work.require_working(limit_s)
-    for line in sentences.of_noise(facts, ()):
-        warn("compare", line)
+    for line in sentences.of_noise(facts, ()) if console.is_terminal else ():
+        # While it can still be stopped; with the figures it is said again.
+        console.print(line)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
@@ -246,6 +247,9 @@ def prove(
             proof = hakmem_served(found.program, allocator.library, *how)
             if proof.is_idle:
                 raise UserError(f"{proof.why_idle}: nothing to compare")
+            if programs.examine(found.program).holds_hakmem:
+                # Each of the two hakmems in a process has a line of its own.
+                proof = replace(proof, processes=1)
             found.add_proof("hakmem", str(proof), proof.settings)
             found.notes += proof.warnings
         else:

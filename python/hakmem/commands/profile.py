@@ -149,6 +149,9 @@ def collected(
     if own and os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
+    if own and len(holders := hakmems_in(own[-1])) > 1:
+        told = "each has written the same files, and one of them is shown"
+        remark = f"the process has several hakmems ({', '.join(holders)}): {told}"
     if not own:
         why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"
         if others:
@@ -164,6 +167,12 @@ def titled(profile: HeapProfile, found: programs.Examined) -> HeapProfile:
     """By the name that it was started by, where that leads to the file which wrote the profile."""
     leads_there = found.path is not None and str(found.path.resolve()) == profile.program
     return replace(profile, title=printable(found.path.name)) if leads_there else profile
+
+
+def hakmems_in(profile: HeapProfile) -> list[str]:
+    """The files in the process that hold one: a library may bring its own when it is loaded."""
+    paths = {one.path for one in profile.maps if "x" in one.rights and one.path.startswith("/")}
+    return sorted(path for path in paths if programs.is_hakmem(Path(path), as_malloc=False))
 
 
 def numbered(paths: Iterable[Path]) -> list[tuple[int, Path]]:

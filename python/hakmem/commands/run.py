@@ -80,6 +80,7 @@ def run(
         warn("run", f"it cannot be served: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
+    name_interface(found, library)
     look = not found.obstacle or found.holds_hakmem
     if not (proof or strict or json_path is not None):
         become(
@@ -98,6 +99,16 @@ def run(
         warn("run", "not served")
     write_json(json_path, "run", document(program, chosen, ended, found))
     raise SystemExit(REFUSED if strict and not ended.served else ended.exit_status)
+
+
+def name_interface(found: programs.Examined, library: Path) -> None:
+    """A jemalloc that does not serve the program would answer what it asks by jemalloc's names."""
+    if found.asks_jemalloc and found.takes_preload and not library.name.startswith("libhakmem-je"):
+        warn(
+            "run",
+            f"{found.path} calls jemalloc's {found.asks_jemalloc}, which {library.name} does not "
+            f"answer: {programs.LIBRARY_WITH_THEM} does (docs/migrating.md)",
+        )
 
 
 def document(

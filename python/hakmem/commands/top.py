@@ -49,6 +49,7 @@ from hakmem.processes.live_figures import (
     look_around,
 )
 from hakmem.processes.process_memory import how_permitted
+from hakmem.processes.web import POLL_S, Server
 from hakmem.running import interruption
 from hakmem.running.threads import has_ended, seen_by
 from hakmem.streams import is_lost
@@ -268,22 +269,21 @@ def top(
 
 
 def serve(address: str, port: int, pid: int | None) -> None:
-    from prometheus_client import start_http_server
-
     from hakmem.processes import metrics
 
     if pid is not None:
         look_around(pid)
     try:
-        server, thread = start_http_server(port, address, metrics.registry(pid))
+        server = Server(address, port, metrics.site(pid))
     except OSError as error:
         raise UserError(f"--serve: {address}:{port}: {error.strerror}") from error
-    server.set_app(metrics.answering_head(server.get_app()))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S})
+    thread.start()
     click.echo(f"http://{address}:{port}/metrics", err=True)
     stop = threading.Event()
     interruption.call(stop.set)
     stop.wait()
-    server.shutdown()
+    server.stop()
     thread.join()
 
 

@@ -43,8 +43,8 @@ ul.summary li { margin: .35rem 0; }
 .scroll { overflow-x: auto; width: max-content; min-width: 100%; max-width: calc(100vw - 3rem);
           position: relative; left: 50%; transform: translateX(-50%);
           background: linear-gradient(to left, var(--paper) 1rem, transparent) right / 2rem 100%
-          no-repeat local, linear-gradient(to left, var(--quiet), transparent) right 1px top /
-          .5rem 100% no-repeat scroll; }
+          no-repeat local, linear-gradient(to left, var(--quiet), transparent) right 1px top 1px /
+          .5rem calc(100% - 1rem) no-repeat scroll; }
 table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; overflow-wrap: normal; }

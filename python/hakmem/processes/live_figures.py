@@ -17,6 +17,8 @@ AT_REST_S = 1.0
 # counters.slow_paths is a sum of counters of 32 bits.
 WRAP = 1 << 32
 NO_BUDGET = "none"
+# Of the pages of all processes together: those of a thousand servers have less.
+JSON_MOST = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class HeapRow:
 
 
 def look(pid: int, until_s: float | None = None) -> Look:
-    snapshot = stats_page.read(pid, until_s)
+    snapshot = stats_page.read(pid, until_s, with_map=False)
     return Look(snapshot, resident_bytes(pid), time.monotonic())
 
 
@@ -137,10 +139,14 @@ def look_around(pid: int | None = None) -> tuple[dict[int, Look], Unseen]:
     if pid is not None:
         return {pid: look(pid)}, Unseen()
     found, unseen = {}, Unseen()
-    end = time.monotonic() + stats_page.PATIENCE_S
+    end, left = time.monotonic() + stats_page.PATIENCE_S, JSON_MOST
     for each in stats_page.processes(unseen.barred):
         try:
+            if left < 0:
+                unseen.unreadable.append(each)
+                continue
             found[each] = look(each, end)
+            left -= found[each].snapshot.json_bytes
         except stats_page.UnreadablePage:
             unseen.unreadable.append(each)
         except stats_page.EmptyPage:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from threading import Lock
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes.figures_table import FAMILIES, FIGURES
 from hakmem.processes.live_figures import WRAP, Look, look_around, resident_peak
+from hakmem.processes.web import Answer, Refused, Request
 
 PROCESS_LABELS = ("pid", "comm")
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -237,22 +241,20 @@ def registry(pid: int | None = None) -> CollectorRegistry:
     return found
 
 
+def site(pid: int | None = None) -> Callable[[Request], Answer]:
+    """One look for each request, whatever path it names."""
+    found = registry(pid)
+
+    def answer(request: Request) -> Answer:
+        encode, kind = choose_encoder(request.accept)
+        try:
+            return Answer(encode(found), kind)
+        except UserError as error:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, error.format_message()) from error
+
+    return answer
+
+
 def text(pid: int | None = None) -> str:
     """OpenMetrics text of one look."""
     return generate_latest(registry(pid)).decode()
-
-
-def answering_head(app: Callable) -> Callable:
-    """The WSGI application of prometheus_client, which refuses HEAD: it is answered as GET, without
-    the body."""
-
-    def answer(environ: dict, start: Callable) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] != "HEAD":
-            return app(environ, start)
-        told: list = []
-        body = b"".join(app(environ | {"REQUEST_METHOD": "GET"}, lambda *head: told.extend(head)))
-        status, headers, *rest = told
-        start(status, [*headers, ("Content-Length", str(len(body)))], *rest)
-        return []
-
-    return answer

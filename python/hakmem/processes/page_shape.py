@@ -13,6 +13,8 @@ from hakmem.processes.figures_table import FIGURES as TABLE
 
 LARGEST = (1 << 64) - 1
 DEEPEST = 16
+# A line of maps has a path of 4,096 bytes, each of which may be written as four.
+TEXT_MOST = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,16 @@ def parse(text: bytes) -> dict:
     if len({row["id"] for row in heaps}) < len(heaps):
         raise ValueError("its heaps are not told apart")
     check_together(figures["extents"], "requested", "tail")
-    return figures
+    return pruned(figures, FIGURES)
+
+
+def pruned(value: object, shape: Shape) -> object:
+    """Without members that nobody reads: anything may be in them, and figures are kept."""
+    if isinstance(value, dict) and isinstance(shape.kind, Mapping):
+        return {name: pruned(value[name], part) for name, part in shape.kind.items()}
+    if isinstance(value, list) and isinstance(shape.kind, Shape):
+        return [pruned(each, shape.kind) for each in value]
+    return value
 
 
 def check_rows(rows: list[dict]) -> None:
@@ -161,3 +172,5 @@ def check(value: object, shape: Shape, name: str) -> None:
             check(each, shape.kind, f"one of {name}")
     elif type(value) is not shape.kind:
         raise ValueError(f"{name} is of the wrong type")
+    elif shape.kind is str and len(value) > TEXT_MOST:
+        raise ValueError(f"{name} is longer than {TEXT_MOST} characters")

@@ -32,8 +32,8 @@ MAGIC = b"hakmemS1"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQQII")
 SPAN = 1 << 16
-# The library's file is of 64 MiB, and its JSON of 512 KiB at most.
-JSON_MOST, MAP_MOST = 2 << 20, 64 << 20
+# The library's own bounds: its file is of 64 MiB, and its JSON of 512 KiB.
+JSON_MOST, MAP_MOST = 512 << 10, 64 << 20
 PATIENCE_S, PAUSE_S = 2.0, 0.0005
 # What the kernel keeps of a process's name.
 NAME_MOST = 15
@@ -79,6 +79,7 @@ class Snapshot:
     figures: dict
     spans: np.ndarray
     map_offset: int
+    json_bytes: int = 0
 
     @property
     def age_s(self) -> float:
@@ -86,16 +87,17 @@ class Snapshot:
         return max(0.0, time.monotonic() - self.taken_ms / 1000)
 
 
-def read(pid: int, until_s: float | None = None) -> Snapshot:
+def read(pid: int, until_s: float | None = None, with_map: bool = True) -> Snapshot:
     """The page of a process as it is now; fails with one line that says why there is none. Waits
-    for a page that is being written, until that moment at most."""
+    for a page that is being written, until that moment at most. The map, a byte for each span of
+    all addresses, only for who asks."""
     end = time.monotonic() + PATIENCE_S if until_s is None else until_s
     descriptor = open_page(pid)
     try:
         # The name is known once the page is there: a child has its parent's until it execs.
         with plain_errors(pid):
             name = name_of(pid)
-        return copy_page(pid, name, descriptor, end)
+        return copy_page(pid, name, descriptor, end, with_map)
     finally:
         os.close(descriptor)
 
@@ -255,15 +257,16 @@ def open_page(pid: int) -> int:
             raise UnreadablePage(f"process {pid}: its page cannot be opened") from error
 
 
-def copy_page(pid: int, name: str, descriptor: int, end: float) -> Snapshot:
+def copy_page(pid: int, name: str, descriptor: int, end: float, with_map: bool = True) -> Snapshot:
     """Tries until nobody wrote meanwhile."""
     while True:
         before = header(pid, descriptor)
         if not before.being_written:
             text = extent(pid, descriptor, before.json_offset, before.json_bytes, JSON_MOST)
-            spans = extent(pid, descriptor, before.map_offset, before.map_entries, MAP_MOST)
+            count = before.map_entries if with_map else 0
+            spans = extent(pid, descriptor, before.map_offset, count, MAP_MOST)
             if header(pid, descriptor).sequence == before.sequence:
-                return whole(pid, name, before, text, spans)
+                return whole(pid, name, before, text, spans, with_map)
         if time.monotonic() > end:
             raise UnreadablePage(
                 f"process {pid} ({name}): its page was not whole for {PATIENCE_S:g} s"
@@ -290,8 +293,9 @@ def header(pid: int, descriptor: int) -> Header:
     return found
 
 
-def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes) -> Snapshot:
-    if len(text) != head.json_bytes or len(spans) != head.map_entries:
+def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes, with_map: bool) -> Snapshot:
+    is_cut = with_map and len(spans) != head.map_entries
+    if len(text) != head.json_bytes or is_cut:
         raise UnreadablePage(f"process {pid} ({name}): its page is cut short")
     if not text:
         raise EmptyPage(f"process {pid} ({name}): its page is empty yet: try again")
@@ -301,5 +305,6 @@ def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes) -> Snaps
         said = printable(str(error))
         raise UnreadablePage(f"process {pid} ({name}): its page cannot be read: {said}") from error
     return Snapshot(
-        pid, name, head.taken_ms, figures, np.frombuffer(spans, dtype=np.uint8), head.map_offset
-    )
+        pid, name, head.taken_ms, figures, np.frombuffer(spans, dtype=np.uint8), head.map_offset,
+        len(text),
+    )  # fmt: skip

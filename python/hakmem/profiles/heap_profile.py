@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hakmem.errors import WRONG_USE, UserError
-from hakmem.inputs import BYTES_MOST, read_whole
+from hakmem.inputs import read_whole
 from hakmem.plain_text import parse_json, printable
-from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
+from hakmem.processes.page_shape import (
+    COUNT,
+    NEWER,
+    TEXT,
+    TEXT_MOST,
+    Shape,
+    check,
+    counts,
+    many,
+    refuse,
+)
 from hakmem.processes.process_memory import MAPPING
 from hakmem.profiles import other_formats
 
 VERSION = 1
-# Of a file or an answer; the library's own bound on stacks keeps well below.
+# Of a file or an answer: the library's profile takes 1/128 of live memory at most, and stacks of
+# 128 frames; of ten gigabytes it wrote less.
+BYTES_MOST = 128 << 20
+# Of what the text becomes when it is parsed: a list or an object takes so much more than the two
+# characters that make one.
+PARSED_MOST, LIST_BYTES, OBJECT_BYTES, ITEM_BYTES, TEXT_BYTES = 256 << 20, 64, 232, 16, 2
+# Unix time until the year 2248: in nanoseconds it fits pprof's 64 bits.
+MS_MOST, FIGURE_MOST = 1 << 43, (1 << 64) - 1
+# A sentence.
+LACKS_MOST = 500
 STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
 LABELS_MOST = 1 << 20
 AMOUNT = counts("bytes count bytes_variance count_variance")
@@ -29,7 +48,9 @@ DOCUMENT = Shape({
     **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
     "stopped_ms": NEWER,
     **dict.fromkeys(("version", "program"), TEXT),
-    "samples": Shape(counts("taken live dropped stacks_dropped own_bytes")),
+    "samples": Shape(
+        {**counts("taken live dropped stacks_dropped own_bytes"), "labels_evicted": NEWER}
+    ),
     "live": Shape(AMOUNT),
     "total": Shape(AMOUNT),
     "peak": Shape(counts("bytes count at_ms")),
@@ -144,6 +165,8 @@ class HeapProfile:
     lacks: str = ""
     # Of the process, where that is known: its file may be one that several names lead to.
     title: str = ""
+    # The user who wrote the file, who chose what it names; None for a process's answer.
+    owner: int | None = None
 
     @property
     def name(self) -> str:
@@ -180,10 +203,12 @@ def known_of_both(before: HeapProfile, after: HeapProfile) -> str:
 
 def read_file(path: Path) -> HeapProfile:
     """Of any format that the library writes: its contents tell which."""
-    data = read_whole(path)
+    data = read_whole(path, BYTES_MOST)
     try:
-        other = other_formats.document_of(data, path, round(path.stat().st_mtime * 1000))
-        return parse(data if other is None else json.dumps(other).encode())
+        status = path.stat()
+        other = other_formats.document_of(data, path, round(status.st_mtime * 1000))
+        found = parse(data if other is None else json.dumps(other).encode())
+        return replace(found, owner=status.st_uid)
     except ValueError as error:
         told = f"{path} is no heap profile of hakmem: {printable(str(error))}"
         raise UserError(told, WRONG_USE) from error
@@ -191,7 +216,10 @@ def read_file(path: Path) -> HeapProfile:
 
 def parse(text: bytes) -> HeapProfile:
     """ValueError says what is wrong."""
-    document = load(text)
+    return of_document(load(text), text)
+
+
+def of_document(document: dict, text: bytes) -> HeapProfile:
     check(document, DOCUMENT, "it")
     if document["hakmem_heap_profile"] != VERSION:
         raise ValueError(
@@ -199,6 +227,7 @@ def parse(text: bytes) -> HeapProfile:
         )
     if not isinstance(document.get("stacks"), list) or len(document["stacks"]) > STACKS_MOST:
         raise ValueError(f"stacks is no list of at most {STACKS_MOST}")
+    check_figures(document)
     peak = document["peak"]
     return HeapProfile(
         **{name: document[name] for name in ("pid", "rate", "started_ms", "taken_ms", "samples")},
@@ -216,8 +245,29 @@ def parse(text: bytes) -> HeapProfile:
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
         labels=labels_of(document.get("labels", [])),
-        lacks=printable(lacks) if isinstance(lacks := document.get("lacks"), str) else "",
+        lacks=printable(lacks[:LACKS_MOST])
+        if isinstance(lacks := document.get("lacks"), str)
+        else "",
     )
+
+
+def check_figures(document: Mapping) -> None:
+    """What is of the profile as a whole fits what it is written to."""
+    peak, bounds = document["peak"], document["lifetime_bounds_ms"]
+    times = [document[name] or 0 for name in ("started_ms", "taken_ms", "stopped_ms")]
+    times += [peak["at_ms"], *bounds, *(point[0] for point in document["timeline"] if point)]
+    if max(times) > MS_MOST:
+        raise ValueError("a time is out of range")
+    figures = [document["pid"], document["rate"], peak["bytes"], peak["count"]]
+    figures += document["samples"].values()
+    figures += [point[-1] for point in document["timeline"] if point]
+    figures += [document[name][part] for name in ("live", "total") for part in ("bytes", "count")]
+    require_figures(figures)
+
+
+def require_figures(figures: Sequence[object]) -> None:
+    if any(isinstance(one, int) and one > FIGURE_MOST for one in figures):
+        raise ValueError("a figure is out of range")
 
 
 def labels_of(given: object) -> dict[int, str]:
@@ -226,12 +276,20 @@ def labels_of(given: object) -> dict[int, str]:
     for one in given:
         if not isinstance(one, list) or [type(each) for each in one] != [int, str]:
             raise ValueError("one of labels is no number with a name")
+        if len(one[1]) > TEXT_MOST:
+            raise ValueError(f"one of labels is longer than {TEXT_MOST} characters")
     return {number: printable(name) for number, name in given}
 
 
 def load(text: bytes) -> dict:
     if len(text) > BYTES_MOST:
         raise ValueError(f"it is larger than {BYTES_MOST >> 20} MB")
+    parsed = (
+        TEXT_BYTES * len(text) + LIST_BYTES * text.count(b"[") + OBJECT_BYTES * text.count(b"{")
+        + ITEM_BYTES * text.count(b",")
+    )  # fmt: skip
+    if parsed > PARSED_MOST:
+        raise ValueError(f"it would take more than {PARSED_MOST >> 20} MB to read")
     document = parse_json(text, parse_constant=refuse, parse_int=natural)
     if not isinstance(document, dict) or "hakmem_heap_profile" not in document:
         raise ValueError("it has no hakmem_heap_profile")
@@ -260,6 +318,10 @@ def stack_of(one: Mapping) -> Stack:
     for name, length in WHOLE.items():
         if len(one[name]) != length:
             raise ValueError(f"{name} of a stack has {len(one[name])} figures, not {length}")
+    require_figures((*one["pcs"], *one["live"][:2], *one["total"][:2], *one["peak"], one["pinned"],
+                     *one["freed"], one["label"]))  # fmt: skip
+    if max(one["age_ms"]) > MS_MOST:
+        raise ValueError("a time is out of range")
     live, total = Amount(*one["live"]), Amount(*one["total"])
     times = (*one["age_ms"], tuple(one["freed"]))
     figures = Figures(live, total, *one["peak"], one["pinned"], *times)
@@ -272,4 +334,6 @@ def mapped(line: str) -> Mapped | None:
     if found is None:
         return None
     start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
+    if max(start, end, offset) > FIGURE_MOST:
+        return None
     return Mapped(start, end, found["rights"], offset, printable(found["path"]))

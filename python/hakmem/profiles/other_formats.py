@@ -7,6 +7,8 @@ library for it: a file after a kill must be readable where nothing else is insta
 
 from __future__ import annotations
 
+import io
+import itertools
 import math
 import re
 import zlib
@@ -14,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem.inputs import BYTES_MOST
 from hakmem.processes.process_memory import MAPPING
 
 PPROF_TEXT, JEMALLOC_TEXT, GZIP, PROTO = (
@@ -37,7 +38,13 @@ FREED = ("freed_1ms", "freed_10ms", "freed_100ms", "freed_1s", "freed_10s", "fre
 MESSAGE_LACKS = "the file's format has no ages, and not the moment of the peak"
 TEXT_LACKS = "the file's format has no peaks, pinned bytes, ages, labels and heaps"
 USUAL_RATE, NO_RATE = 512 << 10, "; its rate is taken to be the default, 512 KB"
-VARINT_BYTES, SAMPLES_MOST, DIGITS_MOST = 10, 1 << 20, 19
+VARINT_BYTES, DIGITS_MOST = 10, 19
+# What a few bytes become: of an unpacked file, of its fields, of a sample's stack, and of all
+# stacks, by what one and its addresses take. The library's largest profiles keep well below
+# (heap_profile.py).
+BYTES_MOST, FIELDS_MOST, NUMBERS_BYTES_MOST = 128 << 20, 2 << 20, 1 << 14
+STACKS_BYTES_MOST, STACK_BYTES, ADDRESS_BYTES = 256 << 20, 3000, 40
+LINES_MOST = 1 << 18
 
 
 @dataclass
@@ -53,6 +60,13 @@ class Told:
     stacks: list[Stack] = field(default_factory=list)
     maps: list[str] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
+    stacks_bytes: int = 0
+
+    def add(self, stack: Stack) -> None:
+        self.stacks.append(stack)
+        self.stacks_bytes += STACK_BYTES + ADDRESS_BYTES * len(stack.pcs)
+        if self.stacks_bytes > STACKS_BYTES_MOST:
+            raise ValueError(f"its stacks would take more than {STACKS_BYTES_MOST >> 20} MB")
 
 
 @dataclass
@@ -103,27 +117,29 @@ def unpacked(data: bytes) -> bytes:
 
 
 def of_text(data: bytes, jemalloc: bool) -> Told:
-    lines = iter(data.split(b"\n"))
+    # Not all at once: an empty line takes eight bytes of a list.
+    lines = (line.removesuffix(b"\n") for line in io.BytesIO(data))
     head = next(lines)
     rate = head.removeprefix(JEMALLOC_TEXT) if jemalloc else b"0"
     if not rate.isdigit() or len(rate) > DIGITS_MOST:
         raise ValueError("its first line has no rate")
     told = Told(rate=int(rate) or USUAL_RATE, lacks=TEXT_LACKS + ("" if jemalloc else NO_RATE))
     pcs: list[int] | None = None
-    for line in lines:
+    for line in filter(None, lines):
         if line == MAPPINGS:
-            told.maps = [text.decode(errors="replace") for text in lines if text]
+            found_maps = itertools.islice((text for text in lines if text), LINES_MOST)
+            told.maps = [text.decode(errors="replace") for text in found_maps]
             break
         if since := SINCE.search(line):
             told.since_ms, told.until_ms = (int(ms[-DIGITS_MOST:] or 0) for ms in since.groups(b""))
         elif jemalloc and (found := ADDRESSES.match(line)):
             pcs = addresses(found[1])
         elif jemalloc and pcs is not None and (found := SUMS.match(line)):
-            told.stacks.append(Stack(pcs, *unscaled(pair(found, 1), pair(found, 3), told.rate)))
+            told.add(Stack(pcs, *unscaled(pair(found, 1), pair(found, 3), told.rate)))
             pcs = None
         elif not jemalloc and (found := STACK.match(line)):
-            told.stacks.append(Stack(addresses(found[5]), pair(found, 1), pair(found, 3)))
-        elif line and not jemalloc:
+            told.add(Stack(addresses(found[5]), pair(found, 1), pair(found, 3)))
+        elif not jemalloc:
             raise ValueError(f"'{line[:40].decode(errors='replace')}' is no stack")
     else:
         raise ValueError("it ends in the middle")
@@ -194,6 +210,8 @@ def numbers(value: int | bytes) -> list[int]:
     """A list of them, packed or one of several fields."""
     if isinstance(value, int):
         return [value]
+    if len(value) > NUMBERS_BYTES_MOST:
+        raise ValueError("one of its lists is too long")
     found, place = [], 0
     while place < len(value):
         number, place = varint(value, place)
@@ -204,7 +222,9 @@ def numbers(value: int | bytes) -> list[int]:
 def gathered(value: int | bytes) -> dict[int, list[int | bytes]]:
     found: dict[int, list] = {}
     if isinstance(value, bytes):
-        for number, each in fields(value):
+        for count, (number, each) in enumerate(fields(value)):
+            if count > FIELDS_MOST:
+                raise ValueError(f"it has more than {FIELDS_MOST} fields")
             found.setdefault(number, []).append(each)
     return found
 
@@ -237,10 +257,8 @@ def of_message(data: bytes) -> Told:
         f"{text(first(one, 5))}"
         for one in maps
     ]
-    if len(whole.get(2, [])) > SAMPLES_MOST:
-        raise ValueError(f"it has more than {SAMPLES_MOST} samples")
     for sample in map(gathered, whole.get(2, [])):
-        told.stacks.append(stack_of(sample, types, places, text, told.labels))
+        told.add(stack_of(sample, types, places, text, told.labels))
     return told
 
 

@@ -24,7 +24,7 @@ from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import name_of, title_of
 from hakmem.profiles import profile_page
-from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, parse
+from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, of_document
 from hakmem.running.threads import is_stopped, program_of, seen_by
 
 # Magic, beat, nothing, rate; sequence, error, address, bytes, milliseconds, nothing.
@@ -38,6 +38,7 @@ LOAD_PART, NOTE_PART = 1, 4
 # The process goes on for 5 s after a beat. Answers, which cost it time, are asked for meanwhile
 # too: it may come to rest, and nobody answers then.
 BEAT_S, ANSWERS_PART, WAKE_EACH_S, PAUSE_S, REST_S = 0.5, 50, 0.05, 0.005, 1.0
+LOADED_WITHIN_S = 0.3
 # Between two looks while it is sampled: an answer is kept in case that the process ends.
 LOOK_EACH_S = 0.25
 ABSENT = "there is no hakmem in it"
@@ -94,7 +95,7 @@ class Switched(Source):
             self.memory = os.open(f"/proc/{seen_by(pid)}/mem", os.O_RDWR | os.O_CLOEXEC)
         try:
             with plain_errors(pid):
-                self.words = find_words(self.memory, mappings_of(pid))
+                self.words = self.found_words()
             if self.words is None:
                 raise UserError(why if ABSENT in why else f"{why} (or an older one is in it)")
             self.begin(rate)
@@ -103,6 +104,15 @@ class Switched(Source):
             raise
         self.keeper = threading.Thread(target=self.keep, daemon=True)
         self.keeper.start()
+
+    def found_words(self) -> int | None:
+        """A program that has just been started may be without its libraries yet."""
+        end = time.monotonic() + LOADED_WITHIN_S
+        while True:
+            found = find_words(self.memory, mappings_of(self.pid))
+            if found is not None or time.monotonic() > end:
+                return found
+            time.sleep(PAUSE_S)
 
     def begin(self, rate: int | None) -> None:
         """Whoever asks shares a lock on the file, so that the last one switches off."""
@@ -252,7 +262,8 @@ class Answer:
     def profile(self) -> HeapProfile:
         try:
             document = load(self.data) | {"program": self.program, "maps": self.maps}
-            return replace(parse(json.dumps(document).encode()), title=self.title)
+            found = of_document(document, json.dumps(document).encode())
+            return replace(found, title=self.title)
         except ValueError as error:
             told = f"its answer cannot be read: {printable(str(error))}"
             raise self.source.failed(told) from error

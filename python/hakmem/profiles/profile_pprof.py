@@ -13,9 +13,10 @@ from functools import cache
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from hakmem.profiles.frames import Frame
 from hakmem.profiles.heap_profile import Figures, HeapProfile, Mapped, known_of_both
 from hakmem.profiles.profile_sites import Change, Named
-from hakmem.profiles.symbols import Frame, Place
+from hakmem.profiles.symbols import Place
 
 PACKAGE = "perftools.profiles"
 # In the head of the compressed file: by it a file of ours is known.
@@ -60,6 +61,8 @@ SAMPLE_TYPES = (
 # An empty text is no label.
 UNNAMED_HEAP = "unnamed"
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
+# Of a signed number of 64 bits.
+VALUE_MOST = (1 << 63) - 1
 
 
 @cache
@@ -104,7 +107,7 @@ class Builder:
         self.message.default_sample_type = self.string(default)
         self.message.period_type.type = self.string("space")
         self.message.period_type.unit = self.string("bytes")
-        self.message.period = profile.rate
+        self.message.period = min(profile.rate, VALUE_MOST)
         self.message.time_nanos = profile.taken_ms * 1_000_000
         self.message.duration_nanos = profile.milliseconds * 1_000_000
         # The first mapping is the program's, as pprof expects.
@@ -180,7 +183,8 @@ class Builder:
         if not any(values):
             return
         sample = self.message.sample.add(
-            location_id=[self.location(place) for place in places], value=values
+            location_id=[self.location(place) for place in places],
+            value=[max(-VALUE_MOST, min(value, VALUE_MOST)) for value in values],
         )
         # As the library's own message has them: the number, as a signed one, and its text.
         if label:

@@ -1,22 +1,18 @@
 """Heap profiles of one running process over HTTP, as programs in Go serve theirs.
 
-Only on the loopback address, and only to who asks for it by that name: a page of another site, in a
-browser here, gets nothing. When the process ends, requests are answered with 503.
+Only on the loopback address, and only to the user who serves them, to root, and to whom that user
+lets in (web.py). When the process ends, requests are answered with 503.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import select
-import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from html import escape
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -26,18 +22,17 @@ from hakmem.errors import UserError
 from hakmem.output import report
 from hakmem.plain_text import printable
 from hakmem.processes import metrics, stats_page
+from hakmem.processes.web import Answer, Refused, Request
 from hakmem.profiles import outside, profile_html, profile_page, profile_pprof
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_sites import Named, named
 from hakmem.profiles.symbols import Symboliser
 
-ADDRESS = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost")
+# Each holds a thread and what it compares with.
+WAITING_MOST = 8
 SECONDS_MOST = 3600.0
-PPROF_TYPE, HTML_TYPE, TEXT_TYPE, ICON_TYPE = (
-    "application/octet-stream", "text/html; charset=utf-8", "text/plain; charset=utf-8",
-    "image/svg+xml",
-)  # fmt: skip
+PPROF_TYPE, HTML_TYPE = "application/octet-stream", "text/html; charset=utf-8"
+ICON_TYPE = "image/svg+xml"
 KINDS = {
     "/debug/pprof/heap": profile_pprof.IN_USE,
     "/debug/pprof/allocs": profile_pprof.ALLOCATED,
@@ -57,14 +52,6 @@ INDEX = (
 )
 
 
-class Refused(Exception):
-    """A request that is answered with one line."""
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 class Source:
     """One process: its profile, with names. Several requests may come at once."""
 
@@ -75,16 +62,13 @@ class Source:
         self.until_end = profile_page.end_of(pid)
         self.symboliser = Symboliser(first, pid)
         self.lock = threading.Lock()
-        self.stopped, self.stopping = os.pipe()
+        # Of requests that wait for seconds to pass.
+        self.waiting = threading.Semaphore(WAITING_MOST)
         # The figures of the statistics page, where the process has one.
         self.page = None
         with suppress(OSError, UserError):
             if stats_page.page_file(pid) is not None:
                 self.page = metrics.Collector(pid)
-
-    def stop(self) -> None:
-        """Requests that wait are answered at once."""
-        os.write(self.stopping, b".")
 
     @property
     def has_ended(self) -> bool:
@@ -103,10 +87,15 @@ class Source:
             self.symboliser.renew(profile)
             return named(profile, self.symboliser)
 
-    def wait(self, seconds: float) -> None:
-        if ready := select.select([self.until_end, self.stopped], [], [], seconds)[0]:
-            stopped = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "hakmem serve was stopped")
-            raise self.ended() if self.until_end in ready else stopped
+    def wait(self, seconds: float, request: Request) -> None:
+        if not self.waiting.acquire(blocking=False):
+            told = f"{WAITING_MOST} requests wait already"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, told)
+        try:
+            if request.wait(seconds, self.until_end) is not None:
+                raise self.ended()
+        finally:
+            self.waiting.release()
 
     def ended(self) -> Refused:
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"process {self.pid} has ended")
@@ -116,12 +105,12 @@ class Source:
             return self.ended()
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, error.format_message())
 
-    def pprof(self, default: str, seconds: float | None) -> bytes:
+    def pprof(self, default: str, seconds: float | None, request: Request) -> bytes:
         before = self.take() if seconds is not None else None
         if before is None:
             return profile_pprof.of_profile(self.name_all(self.take()), default)
         first = self.name_all(before)
-        self.wait(seconds)
+        self.wait(seconds, request)
         return profile_pprof.of_interval(first, self.name_all(self.take()), default)
 
     def report(self) -> bytes:
@@ -170,6 +159,11 @@ class ProfileCollector:
             ("samples", "Blocks sampled.", samples["taken"]),
             ("samples_dropped", "Samples dropped for lack of room.", samples["dropped"]),
             ("stacks_dropped", "Stacks dropped for lack of room.", samples["stacks_dropped"]),
+            (
+                "labels_evicted",
+                "Stacks that lost their label for lack of room.",
+                samples["labels_evicted"] or 0,
+            ),
         )
         labels = list(metrics.PROCESS_LABELS)
         for family, figures in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
@@ -206,60 +200,33 @@ def seconds_of(text: str | None) -> float | None:
     return found
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    # Of a connection that says nothing.
-    timeout = 10
+class Site:
+    """What each path has."""
 
-    def do_GET(self) -> None:
-        """HEAD is answered as GET, without the body."""
-        try:
-            body, kind, file_name = self.answer()
-            status = HTTPStatus.OK
-        except Refused as refused:
-            status, kind, file_name = refused.status, TEXT_TYPE, ""
-            body = f"{refused}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cache-Control", "no-store")
-        if file_name:
-            self.send_header("Content-Disposition", f'attachment; filename="{file_name}"')
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
-    do_HEAD = do_GET
-
-    def answer(self) -> tuple[bytes, str, str]:
-        """Body, type, and the name to save it under."""
-        host = self.headers.get("Host", "")
-        if host.rpartition(":")[0] not in NAMES and host not in NAMES:
-            raise Refused(HTTPStatus.FORBIDDEN, f"ask for it as {' or '.join(NAMES)}")
-        source = self.server.source
-        parts = urllib.parse.urlsplit(self.path)
+    def answer(self, request: Request) -> Answer:
+        source = self.source
+        parts = urllib.parse.urlsplit(request.path)
         path = parts.path.rstrip("/") or "/"
         given = values_of(parts.query, ("seconds",) if path in KINDS else ())
         if path in KINDS:
-            data = source.pprof(KINDS[path], seconds_of(given.get("seconds")))
-            return data, PPROF_TYPE, f"{path.rpartition('/')[2]}.pb.gz"
+            data = source.pprof(KINDS[path], seconds_of(given.get("seconds")), request)
+            return Answer(data, PPROF_TYPE, f"{path.rpartition('/')[2]}.pb.gz")
         if path == "/metrics":
-            return *source.metrics(self.headers.get("Accept", "")), ""
+            return Answer(*source.metrics(request.accept))
         if path == "/report":
-            return source.report(), HTML_TYPE, ""
+            return Answer(source.report(), HTML_TYPE)
         if path == "/favicon.ico":
             # Browsers ask for it beside an answer that is no page.
-            return report.ICON.encode(), ICON_TYPE, ""
+            return Answer(report.ICON.encode(), ICON_TYPE)
         if path in ("/", "/debug/pprof"):
             if source.has_ended:
                 raise source.ended()
-            return index(source, host), HTML_TYPE, ""
+            return Answer(index(source, request.host), HTML_TYPE)
         raise Refused(HTTPStatus.NOT_FOUND, "there is / , /debug/pprof/heap, /debug/pprof/allocs, "
                       "/metrics and /report")  # fmt: skip
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on the terminal for each request."""
 
 
 def index(source: Source, host: str) -> bytes:
@@ -267,24 +234,10 @@ def index(source: Source, host: str) -> bytes:
         f'<li><a href="{path}">{title}</a>: {text} <code>{path}</code></li>'
         for path, title, text in INDEX
     )
-    command = escape(f"pprof http://{host}/debug/pprof/heap")
+    command = escape(f"pprof -http=: http://{host}/debug/pprof/heap")
     page = report.document(
         f"Heap of {source.name} ({source.pid})",
         [f'<ul class="links">{rows}</ul>', f"<p><code>{command}</code></p>"],
         style=INDEX_STYLE,
     )
     return page.encode()
-
-
-class Server(ThreadingHTTPServer):
-    # The end waits for answers that are on their way.
-    daemon_threads = False
-
-    def __init__(self, port: int, source: Source) -> None:
-        self.source = source
-        super().__init__((ADDRESS, port), Handler)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked has gone: nothing to tell."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hakmem.profiles.allocator_frames import is_entry, is_wrapper
+from hakmem.profiles.frames import INTERPRETER, PYTHON, Frame
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
-from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame, Place, Symboliser
+from hakmem.profiles.symbols import Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
@@ -86,6 +87,7 @@ def named(
     """Without the functions that are to be skipped, unless a stack has no others."""
     merged: dict[Frames, Figures] = {}
     places = []
+    symboliser.prepare({pc for stack in profile.stacks for pc in stack.pcs})
     for stack in profile.stacks:
         found = symboliser.stack(stack.pcs) if stack.pcs else (UNKNOWN_PLACE,)
         places.append(found)
@@ -148,6 +150,11 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
         )
     if samples["stacks_dropped"]:
         yield f"{samples['stacks_dropped']:,} stacks were dropped for lack of room"
+    if samples["labels_evicted"]:
+        yield (
+            f"{samples['labels_evicted']:,} stacks of labels or heaps without a live sample were "
+            "added to those without, for lack of room"
+        )
 
 
 def own_frame(frames: Frames) -> Frame:

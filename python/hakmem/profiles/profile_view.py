@@ -66,7 +66,7 @@ def summary(named: Named) -> list[str]:
 
 
 def show(console: Console, named: Named, order: str, rows: int, by: str = "stack") -> None:
-    console.print(headline(named.profile))
+    console.print(headline(named.profile), soft_wrap=True)
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
     if rows and by != "stack":
@@ -152,7 +152,7 @@ def sums_table(profile: HeapProfile, order: str, rows: int, by: str) -> Table:
 def show_leaks(console: Console, named: Named, rows: int) -> None:
     """What is live, with what sampling can say of it."""
     profile = named.profile
-    console.print(headline(profile))
+    console.print(headline(profile), soft_wrap=True)
     heads = ("live", "95 % interval", "objects", "mean age")
     table = site_table(named, "Not freed, by stack", "live", heads, rows)
     table.add_section()

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running import programs
-from hakmem.running.threads import begin_waiting
+from hakmem.running.threads import rename
 
 # A terminal sends these to the program too: then our part is to wait.
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
@@ -42,6 +42,7 @@ class Handover:
     def __init__(self) -> None:
         self.pid = 0
         self.kept: list[int] = []
+        self.name = ""
         # What whoever started us had ignored (nohup) stays ignored.
         wanted = [n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN]
         # Behind a mask for the process to be, which inherits it; the handlers are for this one,
@@ -73,7 +74,7 @@ class Handover:
         process was there, or it found one that has not set up anything yet."""
         self.unmask()
         self.pid = pid
-        begin_waiting()
+        self.name = rename()
         for number in self.kept:
             self.send(number)
 
@@ -82,6 +83,8 @@ class Handover:
         self.unmask()
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if self.name:
+            rename(self.name)
         if self.kept and not self.pid:
             signal.raise_signal(self.kept[0])
 

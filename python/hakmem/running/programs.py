@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
+# Names of jemalloc's that libhakmem.so has not: what a program asks by them a jemalloc answers, of
+# its own memory. libhakmem-je.so has them.
+JEMALLOC_NAMES = frozenset(
+    (b"mallctl", b"mallctlbymib", b"mallctlnametomib", b"malloc_stats_print", b"mallocx")
+)
+LIBRARY_WITH_THEM = "libhakmem-je.so"
 # What shows a sanitizer with a malloc of its own, in a program that is built with it.
 SANITIZERS = {
     b"__asan_init": "AddressSanitizer",
@@ -62,6 +68,7 @@ class Examined:
     `hakmem`: the file with a hakmem that the program has anyway: itself, or a library. A second one
     that is preloaded would write the same files and answer the same requests: none is.
     `keeps_malloc`: a tool that checks the program must have malloc, so that none is preloaded.
+    `asks_jemalloc`: the first name of jemalloc's own that the program uses.
     """
 
     path: Path | None
@@ -69,6 +76,7 @@ class Examined:
     remark: str = ""
     hakmem: Path | None = None
     keeps_malloc: bool = False
+    asks_jemalloc: str = ""
 
     @property
     def holds_hakmem(self) -> bool:
@@ -180,12 +188,22 @@ def valgrind_tool(command: Sequence[str]) -> str:
     return tool if tool in VALGRIND_TOOLS else ""
 
 
+def dynamic_names(elf: ELFFile) -> bytes:
+    """Each between zeros: a list of them would take many times what the section has."""
+    section = elf.get_section_by_name(".dynstr")
+    return b"\0%b\0" % section.data() if section is not None else b""
+
+
+def named(name: bytes, names: bytes) -> bool:
+    return b"\0%b\0" % name in names
+
+
 def sanitizer_of(elf: ELFFile) -> str:
     """The sanitizer that a program is built with, if it has a malloc of its own."""
-    section = elf.get_section_by_name(".dynstr")
-    names = section.data().split(b"\0") if section is not None else []
-    known = next((said for mark, said in SANITIZERS.items() if mark in names), "")
-    return known or ("a sanitizer" if SOME_SANITIZER in names and defines_malloc(elf) else "")
+    names = dynamic_names(elf)
+    known = next((said for mark, said in SANITIZERS.items() if named(mark, names)), "")
+    has_some = named(SOME_SANITIZER, names)
+    return known or ("a sanitizer" if has_some and defines_malloc(elf) else "")
 
 
 def privileges(path: Path) -> str:
@@ -264,11 +282,13 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
     if ours := next((lib for lib in needed if Path(lib).name.startswith("libhakmem")), None):
         remark = f"{path} is linked with {ours}: it is under hakmem without being preloaded too"
         return Examined(path, remark=remark)
+    names = dynamic_names(elf)
+    asks = min((name for name in JEMALLOC_NAMES if named(name, names)), default=b"").decode()
     bundled = next((lib for lib in needed if is_allocator(lib)), None)
     if bundled:
         remark = f"{path} is linked with {bundled}; a preloaded library comes before it"
-        return Examined(path, remark=remark)
-    return Examined(path)
+        return Examined(path, remark=remark, asks_jemalloc=asks)
+    return Examined(path, asks_jemalloc=asks)
 
 
 UNDER_OWN_NAMES = (
@@ -294,11 +314,12 @@ def library_with_hakmem(path: Path, interpreter: str, needed: Sequence[str]) -> 
     return next((lib for lib in found if lib.name != OWN_SONAME and is_hakmem(lib)), None)
 
 
-def is_hakmem(library: Path) -> bool:
-    """Whether a library has a malloc that is hakmem's, by the file's note."""
+def is_hakmem(library: Path, as_malloc: bool = True) -> bool:
+    """Whether a file holds hakmem, by its note, and has its malloc."""
     with suppress(OSError), elf_file(library) as elf:
         notes = (n for part in elf.iter_segments("PT_NOTE") for n in part.iter_notes())
-        return defines_malloc(elf) and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
+        has_malloc = not as_malloc or defines_malloc(elf)
+        return has_malloc and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
     return False
 
 

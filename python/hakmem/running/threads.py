@@ -4,6 +4,8 @@ a process's number is that of its first thread. And which processes it has start
 from __future__ import annotations
 
 import ctypes
+import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -42,9 +44,49 @@ WAITING = "hakmem-waits"
 PR_SET_NAME = 15
 
 
-def begin_waiting() -> None:
-    """From here on whoever is given this process's number can find the program's."""
-    ctypes.CDLL(None).prctl(PR_SET_NAME, WAITING.encode(), 0, 0, 0)
+def rename(name: str = WAITING) -> str:
+    """The name of this process before. By that of waiting, whoever is given this process's number
+    can find the program's."""
+    before = Path("/proc/self/comm").read_text(errors="replace").rstrip("\n")
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(errors="replace"), 0, 0, 0)
+    return before
+
+
+# Commands that start a program in their place, or wait for it.
+STARTERS = ("run", "explain", "profile", "record")
+STARTED_WITHIN_S, EXEC_WITHIN_S, LOOK_EACH_S = 30.0, 0.2, 0.02
+
+
+def is_starting(pid: int) -> bool:
+    """Whether a process is this command, and has not started its program yet."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        is_python = Path(program_of(pid)).name.startswith("python")
+        named = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return False
+    begun = [Path(os.fsdecode(word)).name for word in words[1:4]]
+    at = 1 if begun[:1] == ["hakmem"] else 2 if begun[:2] == ["-m", "hakmem"] else 0
+    has_one = at > 0 and begun[at : at + 1] != [] and begun[at] in STARTERS
+    return is_python and has_one and named != WAITING
+
+
+def await_start(pid: int) -> None:
+    """`hakmem run -- X & hakmem profile $!`: both have just begun."""
+    begun = time.monotonic()
+    while is_starting(pid) or is_between(pid):
+        patience_s = STARTED_WITHIN_S if is_starting(pid) else EXEC_WITHIN_S
+        if time.monotonic() > begun + patience_s:
+            return
+        time.sleep(LOOK_EACH_S)
+
+
+def is_between(pid: int) -> bool:
+    """In the middle of an exec a process has no command line; threads of the kernel never have."""
+    try:
+        return not has_ended(pid) and not Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def waited_for(pid: int) -> int:

@@ -1,0 +1,1 @@
+../glibc/needs.sh

@@ -1,0 +1,1 @@
+"""Which allocators there are, and where they lie."""

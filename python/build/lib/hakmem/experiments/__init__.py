@@ -1,0 +1,1 @@
+"""One kind of experiment each: what runs, what is made of it."""

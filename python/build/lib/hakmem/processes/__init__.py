@@ -1,0 +1,1 @@
+"""One process from outside: hakmem's page in it, and the kernel's."""

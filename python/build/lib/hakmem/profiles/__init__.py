@@ -1,0 +1,1 @@
+"""Heap profiles: read, named, compared, written in other formats."""

@@ -1,0 +1,1 @@
+"""Starting programs, and seeing which allocator served them."""

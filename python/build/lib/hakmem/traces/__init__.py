@@ -1,0 +1,1 @@
+"""What a program allocated: written down, summed up, run again."""

@@ -1,0 +1,27 @@
+/* Who asks for memory under a default heap: what the loader and the C++ runtime keep beyond the call must not go with the heap. */
+#ifndef HAK_OS_CALLERS_H
+#define HAK_OS_CALLERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Once, before a thread has its first default heap; under no lock: libc may take the loader's. */
+void hak_callers_find(void);
+
+/* Return addresses in the loader: thread-local blocks and their tables, what it keeps of libraries. And in the functions that make exceptions, which may fly out of the
+ * heap's scope, and the texts of the standard ones. */
+#define HAK_KEEPERS 4
+typedef struct hak_keeper {
+  uintptr_t start;
+  size_t bytes;
+} hak_keeper;
+extern hak_keeper hak_keepers[HAK_KEEPERS];
+
+static inline bool hak_caller_keeps(const void *caller) {
+  bool keeps = false;
+  for (int i = 0; i < HAK_KEEPERS; i++) keeps |= (uintptr_t)caller - hak_keepers[i].start < hak_keepers[i].bytes;
+  return keeps;
+}
+
+#endif
