@@ -80,9 +80,9 @@ size_t hak_where_size(const hak_where *w, const void *p) {
   if (HAK_LIKELY(w->kind != HAK_KIND_PIECE)) return w->what == HAK_BLOCK ? w->size : 0;
   hak_heap *h = hak_where_heap(w);
   if (h == NULL) return 0;
-  hak_lock_take(&h->lock);
+  hak_lock_take(hak_heap_lock(h));
   size_t bytes = hak_piece_block_size(w->head, p);
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(hak_heap_lock(h));
   return bytes;
 }
 
