@@ -157,8 +157,8 @@ static size_t note_resized(void *p, size_t before, bool zeros, bool is_zero) {
  * has to be moved. */
 static void *grow_zeroed(void *p, size_t before, size_t size, size_t align) {
   void *q = hak_resize_mapping(p, size, align);
-  bool by_kernel = q != NULL;
-  if (q == NULL && size / 2 < before && grow_in_place(p, size)) q = p;
+  bool by_kernel = q != NULL, by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* aligned so: it lacks the page of its colour */
+  if (q == NULL && size / 2 < before && !by_chance && grow_in_place(p, size)) q = p;
   if (q != NULL) note_resized(q, before, true, by_kernel);
   return q;
 }
