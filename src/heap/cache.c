@@ -65,7 +65,9 @@ static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief)
 
 HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  hak_heap_cache *k = th == NULL ? &hak_no_heap_cache : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  if (th == NULL) return NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_UNLIKELY(k->life != h->life)) k = th->caches[hak_heap_second_place(h->index)];
   return k->life == h->life ? k : NULL;
 }
 
@@ -85,7 +87,7 @@ static void fold(hak_heap_cache *k) {
   HAK_ASSERT(hak_heap_cache_has_heap(k));
   if ((k->requests | k->frees) == 0) return;
   hak_lock_take(hak_heap_lock(h));
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)k->most);
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
@@ -209,14 +211,20 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
+static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
+  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
+  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
+}
+
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
  * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = hak_thread_make_heaps(t);
   if (th == NULL) return NULL;
-  unsigned i = h->index % HAK_HEAPS_OF_THREAD;
-  if (++th->misses[i] < HOT_AFTER) return NULL;
-  th->misses[i] = 0;
+  unsigned first = hak_heap_first_place(h->index);
+  if (++th->misses[first] < HOT_AFTER) return NULL;
+  th->misses[first] = 0;
+  unsigned i = place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -361,7 +369,8 @@ bool hak_heap_push_aside(uint32_t tag, void *p) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
   if (th == NULL || c >= HAK_CLASS_COUNT) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
   if (k->owner != owner || !hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
@@ -439,16 +448,9 @@ static void choose(theft *of, hak_heap_cache *k) {
   of->group[of->count++] = k;
 }
 
-/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
-static hak_heap *next_below(hak_heap *h, const hak_heap *top) {
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
-
 /* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
-  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = next_below(h, top)) {
+  for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
   }
 }

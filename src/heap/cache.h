@@ -7,7 +7,13 @@
 
 #include "heap/heap.h"
 
-#define HAK_HEAPS_OF_THREAD 8
+#define HAK_HEAPS_OF_THREAD 32
+
+/* A heap's cache is in one of two places of a thread: where others have the first, as heaps made a power of two apart do, it may be in the second. */
+HAK_INLINE uint32_t hak_heap_first_place(uint32_t index) { return index % HAK_HEAPS_OF_THREAD; }
+HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
+  return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD; /* an odd number of places further */
+}
 
 /* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
  * leave it alone. */
@@ -51,19 +57,38 @@ hak_thread_heaps *hak_thread_make_heaps(hak_tcache *cache);
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
-  hak_heap_cache *k = th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return HAK_LIKELY(k->life == h->life) ? k : NULL;
+  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
+  if (HAK_LIKELY(k->life == h->life)) return k;
+  k = th->caches[hak_heap_second_place(h->index)];
+  return k->life == h->life ? k : NULL;
 }
 
 /* The heap is there: who uses it knows, or has the registry lock. */
 HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
-HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) - hak_load_relaxed(&k->below); }
+/* None, of a heap that has ended, or not used since the thread's cache was decayed last. */
+HAK_INLINE bool hak_heap_cache_is_idle(const hak_heap_cache *k) {
+  return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
+}
+
+/* In `most`: the thread is about to store 0 to `below`, which does not count. */
+#define HAK_HEAP_RISES ((int64_t)1 << 62)
+HAK_INLINE int64_t hak_heap_most(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) & ~HAK_HEAP_RISES; }
+HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) {
+  int64_t most = hak_load_relaxed(&k->most);
+  return HAK_UNLIKELY(most >= HAK_HEAP_RISES) ? most & ~HAK_HEAP_RISES : most - hak_load_relaxed(&k->below);
+}
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t below = k->below - (int64_t)size;
   if (HAK_UNLIKELY(below < 0)) {
-    hak_add_own(&k->most, -below);
+    /* One store moves both: a fork's child, where the thread is gone, has the sum of before or after. */
+    int64_t most = k->most - below;
+    hak_store_relaxed(&k->most, most | HAK_HEAP_RISES);
+    HAK_RELEASE_OWN();
+    hak_store_relaxed(&k->below, 0);
+    HAK_RELEASE_OWN();
+    hak_store_relaxed(&k->most, most);
     below = 0;
   }
   hak_store_relaxed(&k->below, below);
@@ -114,7 +139,8 @@ HAK_INLINE bool hak_heap_push(void *p) {
   hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
-  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
+  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
   if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
   uint32_t busy = hak_heap_enter(k);

@@ -3,15 +3,17 @@
 
 #include "heap/cache.h"
 
-static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
-  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
-  if (life == 0) return;
-  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
-  if (of == NULL || life != of->life) return;
+static void add_counts(hak_heap_counts *sum, const hak_heap_cache *k) {
   sum->live += hak_heap_live(k);
   sum->requests += hak_load_relaxed(&k->requests);
   sum->frees += hak_load_relaxed(&k->frees);
+}
+
+static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    const hak_heap_cache *k = __atomic_load_n(&th->caches[i], __ATOMIC_ACQUIRE);
+    if (k != &hak_no_heap_cache && hak_load_relaxed(&k->life) != 0 && hak_heap_cache_has_heap(k)) add_counts(sum, k);
+  }
 }
 
 bool hak_heap_has_aside_locked(const hak_heap *h) {
@@ -21,27 +23,19 @@ bool hak_heap_has_aside_locked(const hak_heap *h) {
   return has;
 }
 
+/* Caches change heaps under the lock. */
 hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   hak_heap_counts sum = {0};
   hak_assert_held(&hak_heaps_lock);
-  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
+  for (const hak_heap_cache *k = h == NULL ? NULL : h->caches; k != NULL; k = k->next) add_counts(&sum, k);
+  for (const hak_tcache *t = h == NULL ? hak_tcache_made() : NULL; t != NULL; t = t->next) {
     const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    if (th == NULL) continue;
-    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
-    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
+    if (th != NULL) add_counts_of(&sum, th);
   }
   return sum;
 }
 
 static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
-
-/* The next heap of the tree below `top`, parents first; NULL: that was the last. */
-static hak_heap *next_within(hak_heap *h, const hak_heap *top) {
-  hak_assert_held(&hak_heaps_lock);
-  if (h->first_child != NULL) return h->first_child;
-  while (h != top && h->next_sibling == NULL) h = h->parent;
-  return h == top ? NULL : h->next_sibling;
-}
 
 /* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the tree, all is added again in one. */
 static size_t total_of(hak_heap *top) {
@@ -52,7 +46,7 @@ static size_t total_of(hak_heap *top) {
     hak_heap *h = top;
     while (h != NULL) {
       bytes += live_locked(h);
-      h = next_within(h, top);
+      h = hak_heap_next_below_locked(h, top);
       if (h == NULL || at_once || ++steps % HAK_LOCK_STEPS != 0) continue;
       shown = hak_heap_rest_at_locked(h, shown);
       if (!hak_heap_is_within(h, top)) break;

@@ -95,8 +95,8 @@ extern hak_lock hak_heaps_lock;
  * fork takes them all, whatever the number of heaps, and touches no heap. Neighbours by index have different ones. */
 #define HAK_HEAP_LOCKS 256
 typedef struct hak_shared_lock {
-  _Alignas(64) hak_lock lock; /* a cache line: who has one does not disturb who has the next */
-} hak_shared_lock;
+  hak_lock lock;
+} __attribute__((aligned(64))) hak_shared_lock; /* a cache line: who has one does not disturb who has the next */
 extern hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) { return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock; }
 /* Bins of one heap follow each other, and so have different ones. */
@@ -130,6 +130,8 @@ void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
 /* The next heap by age after the one, NULL: the first; also a deleted one. NULL: there is none. */
 hak_heap *hak_heap_next_locked(const hak_heap *heap);
+/* The next heap of the tree below `top`, parents first; NULL: it was the last. */
+hak_heap *hak_heap_next_below_locked(hak_heap *heap, const hak_heap *top);
 /* The same for walks that hold no lock: the heap that is shown stays readable, whoever ends it meanwhile, until it is handed in for the next one. `deleted`: such ones
  * too. Who leaves a walk without either keeps 1 KiB from being used again, and nobody waiting. */
 hak_heap *hak_heap_show_next(hak_heap *shown, bool deleted);

@@ -358,6 +358,13 @@ hak_heap *hak_heap_next_locked(const hak_heap *h) {
   return next;
 }
 
+hak_heap *hak_heap_next_below_locked(hak_heap *h, const hak_heap *top) {
+  hak_assert_held(&hak_heaps_lock);
+  if (h->first_child != NULL) return h->first_child;
+  while (h != top && h->next_sibling == NULL) h = h->parent;
+  return h == top ? NULL : h->next_sibling;
+}
+
 /* Some steps in one hold of the lock. */
 static hak_heap *step(hak_heap *shown, bool deleted, bool *suits) {
   hak_lock_take(&hak_heaps_lock);

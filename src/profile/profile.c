@@ -5,31 +5,17 @@
 
 #include "os/probe.h"
 #include "os/os.h"
+#include "profile/stacks.h"
 #include "profile/unwind.h"
 #include "tcache/cache.h"
 #include "tcache/draw.h"
 
-/* Own memory may grow to this and a part of what is live. */
-#define OWN_BYTES_LEAST HAK_MIB
-#define OWN_LIVE_PART 128
-#define STACK_TABLE_BYTES (64 * HAK_MIB) /* of address space */
-#define STACK_GROW_BYTES (64 * HAK_KIB)
-#define BUCKETS 4096
 #define SAMPLES_FIRST 512
 #define HEAP_COUNTS 1024
 
 const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 100, 1000, 10000, 100000};
 
 typedef hak_profile_sample sample;
-
-/* What a sample is summed up by. */
-typedef struct origin {
-  const uintptr_t *pcs;
-  unsigned depth;
-  uint32_t heap_bytes; /* of `heap`, with its end; 0: the main heap */
-  uint64_t label;
-  const char *heap;
-} origin;
 
 /* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our own and those of
  * OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
@@ -38,113 +24,17 @@ HAK_PROBE_DEFINE(hakmem, sample_free);
 HAK_PROBE_DEFINE(otel_memory, alloc);
 HAK_PROBE_DEFINE(otel_memory, free);
 
-hak_lock hak_profile_lock;
-hak_profile_state hak_profile;
 size_t hak_profile_occupied; /* slots of `samples` in use, or set aside */
-static size_t live_bytes; /* relaxed; hak_profile.live.bytes for those without the lock */
 
 static sample *samples; /* open-addressed; `capacity` of them, a power of two, at most half in use */
 static size_t capacity;
 static uint32_t in_heaps[HEAP_COUNTS]; /* of them, by the owner's number modulo that; written under the lock, relaxed */
 
-static char *table; /* stacks, one behind the other; the first is of those without room */
-static size_t table_used, table_ready;
-static uint32_t *buckets; /* places in the table; 0: none */
-
-static hak_os_refusal refused; /* more of any of them */
-
-/* --- memory --- */
-
-static size_t bucket_bytes(void) { return buckets == NULL ? 0 : BUCKETS * sizeof *buckets; }
-
-size_t hak_profile_bytes_locked(void) {
-  hak_assert_held(&hak_profile_lock);
-  return table_ready + bucket_bytes() + capacity * sizeof *samples;
-}
-
-static bool may_grow(size_t bytes) {
-  return hak_profile_bytes_locked() + bytes <= OWN_BYTES_LEAST + live_bytes / OWN_LIVE_PART && !hak_os_refused_lately(&refused);
-}
-
-static bool got(bool memory) {
-  if (!memory) hak_os_note_refusal(&refused);
-  return memory;
-}
-
-static bool grow_table(size_t bytes) {
-  HAK_ASSERT(bytes > 0 && table_used <= table_ready && table_ready <= STACK_TABLE_BYTES);
-  while (table_used + bytes > table_ready) {
-    if (!may_grow(STACK_GROW_BYTES) || table_ready + STACK_GROW_BYTES > STACK_TABLE_BYTES) return false;
-    if (!got(hak_os_commit(table + table_ready, STACK_GROW_BYTES))) return false;
-    hak_os_put_into_dumps(table + table_ready, STACK_GROW_BYTES);
-    table_ready += STACK_GROW_BYTES;
-  }
-  return true;
-}
-
-static size_t stack_bytes(unsigned depth, uint32_t heap_bytes) {
-  return hak_align_up(sizeof(hak_profile_stack) + depth * sizeof(uintptr_t) + heap_bytes, 16);
-}
-
-static hak_profile_stack *add_stack(const origin *o, uint64_t hash) {
-  size_t bytes = stack_bytes(o->depth, o->heap_bytes);
-  if (!grow_table(bytes)) return NULL;
-  hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
-  HAK_ASSERT(o->depth <= HAK_PROFILE_FRAMES && (uintptr_t)s % 16 == 0);
-  table_used += bytes;
-  s->depth = o->depth;
-  s->hash = hash;
-  s->label = o->label;
-  s->heap_bytes = o->heap_bytes;
-  s->peak_number = hak_profile.peak_number;
-  if (o->depth != 0) memcpy(s->pcs, o->pcs, o->depth * sizeof *o->pcs);
-  if (o->heap_bytes != 0) memcpy(s->pcs + o->depth, o->heap, o->heap_bytes);
-  return s;
-}
-
-/* --- stacks --- */
-
-static uint64_t hash_of(const origin *o) {
-  uint64_t hash = (o->label ^ o->depth) * 0x9e3779b97f4a7c15u;
-  for (unsigned i = 0; i < o->depth; i++) {
-    hash = (hash ^ o->pcs[i]) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
-  }
-  for (uint32_t i = 0; i < o->heap_bytes; i++) hash = (hash ^ (unsigned char)o->heap[i] ^ o->heap_bytes) * 0x9e3779b97f4a7c15u;
-  return hash ^ hash >> 32;
-}
-
-static bool is_of(const hak_profile_stack *s, const origin *o, uint64_t hash) {
-  return s->hash == hash && s->depth == o->depth && s->label == o->label && s->heap_bytes == o->heap_bytes &&
-         memcmp(s->pcs, o->pcs, o->depth * sizeof *o->pcs) == 0 && (o->heap_bytes == 0 || memcmp(s->pcs + s->depth, o->heap, o->heap_bytes) == 0);
-}
-
-static hak_profile_stack *stack_of(const origin *o) {
-  uint64_t hash = hash_of(o);
-  uint32_t *bucket = &buckets[hash % BUCKETS];
-  for (uint32_t place = *bucket; place != 0;) {
-    hak_profile_stack *s = (hak_profile_stack *)(table + place);
-    if (is_of(s, o, hash)) return s;
-    place = s->next;
-  }
-  hak_profile_stack *s = o->depth == 0 ? NULL : add_stack(o, hash);
-  if (s == NULL) {
-    hak_profile.stacks_dropped++;
-    return (hak_profile_stack *)table;
-  }
-  s->next = *bucket;
-  *bucket = (uint32_t)((char *)s - table);
-  return s;
-}
-
-const hak_profile_stack *hak_profile_next(size_t *place) {
-  if (*place >= table_used) return NULL;
-  const hak_profile_stack *s = (const hak_profile_stack *)(table + *place);
-  *place += stack_bytes(s->depth, s->heap_bytes);
-  return s;
-}
-
 /* --- live samples --- */
+
+static size_t sample_bytes(void) { return capacity * sizeof *samples; }
+
+size_t hak_profile_bytes_locked(void) { return hak_stacks_bytes_locked() + sample_bytes(); }
 
 static size_t home_of(uintptr_t block) { return (size_t)((block >> 4) * 0x9e3779b97f4a7c15u >> 20) & (capacity - 1); }
 
@@ -159,10 +49,11 @@ static sample *slot_of(uintptr_t block) {
 static bool grow_samples(void) {
   size_t old = capacity, bytes = (old == 0 ? SAMPLES_FIRST : 2 * old) * sizeof *samples;
   sample *before = samples;
-  if (!may_grow(bytes)) return false;
+  if (!hak_stacks_may_grow(bytes)) return false;
   sample *grown = hak_os_map(bytes, hak_os_page_size());
-  if (!got(grown != NULL)) return false;
+  if (!hak_stacks_got(grown != NULL)) return false;
   hak_os_name(grown, hak_align_up(bytes, hak_os_page_size()), HAK_NAME_TABLES);
+  hak_stacks_sample_bytes = bytes;
   samples = grown;
   capacity = bytes / sizeof *samples;
   for (size_t i = 0; i < old; i++)
@@ -211,13 +102,6 @@ static void add(hak_profile_sums *sums, const sample *s, double sign) {
   sums->bytes_variance += sign * variance * size * size;
 }
 
-/* The stack's share of the latest peak, before its sums change for the first time since. */
-static void settle_peak(hak_profile_stack *s) {
-  if (s->peak_number == hak_profile.peak_number) return;
-  s->peak_number = hak_profile.peak_number;
-  s->peak = s->live;
-}
-
 static void note_point(uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
   size_t at;
@@ -234,14 +118,17 @@ static void note_point(uint64_t now_ms) {
 
 static void change_live(const sample *s, double sign, uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
-  settle_peak(s->stack);
+  hak_stack_settle_peak(s->stack);
   hak_assert_held(&hak_profile_lock);
   HAK_ASSERT(s->era == h->era && s->stack->live_samples > 0 && h->live_samples >= s->stack->live_samples);
   add(&s->stack->live, s, sign);
   add(&h->live, s, sign);
-  if (sign < 0 && --s->stack->live_samples == 0) s->stack->live = (hak_profile_sums){0}; /* and no rounding is left */
+  if (sign < 0 && --s->stack->live_samples == 0) {
+    s->stack->live = (hak_profile_sums){0}; /* and no rounding is left */
+    hak_stack_note_idle(s->stack);
+  }
   if (sign < 0 && --h->live_samples == 0) h->live = (hak_profile_sums){0};
-  hak_store_relaxed(&live_bytes, h->live.bytes > 0 ? (size_t)h->live.bytes : 0);
+  hak_store_relaxed(&hak_stacks_live_bytes, h->live.bytes > 0 ? (size_t)h->live.bytes : 0);
   note_point(now_ms);
   if (h->live.bytes <= h->peak.bytes) return;
   h->peak = h->live;
@@ -270,34 +157,24 @@ bool hak_profile_listened(void) {
 /* Each piece once: where memory was short for one, a later start asks again. */
 static bool make_tables_locked(void) {
   hak_assert_held(&hak_profile_lock);
-  size_t page = hak_os_page_size();
-  if (table == NULL && (table = hak_os_reserve(STACK_TABLE_BYTES, page)) != NULL) {
-    hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
-    hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
-  }
-  if (buckets == NULL && (buckets = hak_os_map(BUCKETS * sizeof *buckets, page)) != NULL) hak_os_name(buckets, bucket_bytes(), HAK_NAME_TABLES);
-  if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
-  return table_used != 0 || add_stack(&(const origin){0}, 0) != NULL;
+  return hak_stacks_start() && (capacity != 0 || grow_samples()) && hak_stacks_begin();
 }
 
 /* The stacks are gone, and with them what samples of before point to. */
 static void begin_era_locked(void) {
   hak_profile_state *h = &hak_profile;
   hak_assert_held(&hak_profile_lock);
-  memset(table, 0, table_used);
-  memset(buckets, 0, bucket_bytes());
-  table_used = stack_bytes(0, 0); /* the one for those without room: all zeros */
+  hak_stacks_clear();
   h->era++;
   h->start_ms = hak_os_now_ms();
   h->start_unix_ms = hak_os_unix_ms();
   h->stop_unix_ms = h->sampling ? 0 : h->start_unix_ms;
-  h->taken = h->dropped = h->stacks_dropped = 0;
+  h->taken = h->dropped = h->stacks_dropped = h->labels_evicted = 0;
   h->live_samples = 0;
   h->live = h->total = h->peak = (hak_profile_sums){0};
   h->peak_number = h->peak_ms = 0;
   h->interval_ms = 10;
   for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) h->points[i] = -1;
-  hak_store_relaxed(&live_bytes, 0);
 }
 
 bool hak_profile_start(size_t distance_bytes) {
@@ -325,7 +202,7 @@ void hak_profile_stop(void) {
 
 void hak_profile_reset(void) {
   hak_lock_take(&hak_profile_lock);
-  if (table != NULL && table_used != 0) begin_era_locked();
+  if (hak_stacks_has_begun()) begin_era_locked();
   hak_lock_drop(&hak_profile_lock);
 }
 
@@ -342,7 +219,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
   HAK_ASSERT(p != NULL && depth <= HAK_PROFILE_FRAMES && (owner != 0) == (heap != NULL));
   while (own < depth && is_own_code(pcs[own])) own++;
-  const origin o = {.pcs = pcs + own, .depth = depth - own, .label = hak_tls.label, .heap = heap, .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
+  const hak_stack_origin o = {.pcs = pcs + own, .depth = depth - own, .label = hak_tls.label, .heap = heap, .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
   uint64_t now_ms = hak_os_now_ms();
   sample noted = {.block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability, .owner = owner};
   hak_lock_take(&hak_profile_lock);
@@ -350,13 +227,13 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
   bool room = hak_profile.sampling && (2 * (hak_profile_occupied + 1) <= capacity || grow_samples());
   if (room) {
     noted.born_ms = now_ms;
-    noted.stack = stack_of(&o);
+    noted.stack = hak_stack_of(&o);
     noted.era = hak_profile.era;
     place_sample(&noted);
     hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied + 1);
     hak_profile.taken++;
     hak_profile.live_samples++;
-    noted.stack->live_samples++;
+    hak_stack_note_sample(noted.stack);
     add(&noted.stack->total, &noted, 1);
     add(&hak_profile.total, &noted, 1);
     change_live(&noted, 1, now_ms);
@@ -447,7 +324,7 @@ void hak_profile_note_dropped(void) {
   hak_lock_drop(&hak_profile_lock);
 }
 
-size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&live_bytes); }
+size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&hak_stacks_live_bytes); }
 
 /* --- dumps --- */
 
@@ -495,7 +372,7 @@ void hak_profile_settle(uint64_t now_ms) {
   hak_assert_held(&hak_profile_lock);
   hak_profile_stack *stack;
   for (size_t place = 0; (stack = (hak_profile_stack *)hak_profile_next(&place)) != NULL;) {
-    settle_peak(stack);
+    hak_stack_settle_peak(stack);
     stack->pinned_bytes = stack->age_ms_sum = stack->oldest_ms = 0;
   }
   for (size_t i = 0; i < capacity; i++) {
@@ -512,10 +389,11 @@ bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
   hak_lock_take(&hak_profile_lock);
   size_t of_labels;
   const void *labels = hak_labels_memory_locked(&of_labels);
+  hak_stacks_memory of_stacks = hak_stacks_memory_locked();
   const struct {
     const void *at;
     size_t bytes;
-  } all[] = {{table, table_ready}, {buckets, bucket_bytes()}, {samples, capacity * sizeof *samples}, {labels, of_labels}};
+  } all[] = {{of_stacks.table, of_stacks.table_bytes}, {of_stacks.buckets, of_stacks.bucket_bytes}, {samples, sample_bytes()}, {labels, of_labels}};
   bool there = number < sizeof all / sizeof all[0];
   if (there) {
     *address = (uintptr_t)all[number].at;

@@ -27,9 +27,10 @@ typedef struct hak_profile_sums {
 HAK_INLINE uint64_t hak_profile_rounded(double estimate) { return estimate > 0 ? (uint64_t)(estimate + 0.5) : 0; }
 
 /* Written under the lock. */
+#define HAK_PROFILE_NO_STACK UINT32_MAX
 typedef struct hak_profile_stack {
   uint32_t next;  /* of the same hash bucket; place in the table, 0: none */
-  uint32_t depth; /* 0: the one for all that there was no room for */
+  uint32_t depth; /* 0: the one for all that there was no room for; HAK_PROFILE_NO_STACK: none, since its label was evicted */
   uint64_t hash;
   uint64_t label; /* of the threads that allocated; 0: none */
   hak_profile_sums live, total, peak; /* peak: live ones at the peak numbered `peak_number`; at a later one, `live` */
@@ -38,6 +39,7 @@ typedef struct hak_profile_stack {
   double pinned_bytes, age_ms_sum, oldest_ms; /* of the live ones, as of the dump that is being made */
   uint64_t live_samples;
   uint32_t heap_bytes; /* of the heap's name, with its end, behind the addresses; 0: the main heap */
+  uint32_t room;       /* of the whole entry */
   uintptr_t pcs[];
 } hak_profile_stack;
 
@@ -52,6 +54,7 @@ typedef struct hak_profile_state {
   uint32_t era; /* counts the resets: samples of an earlier one are in no sum */
   uint64_t start_ms, start_unix_ms, stop_unix_ms; /* of the era; when sampling stopped, while it does not go on */
   uint64_t taken, dropped, stacks_dropped; /* samples */
+  uint64_t labels_evicted; /* stacks of which the label, and the heap's name, was forgotten for lack of room: all their samples had ended */
   size_t live_samples;
   hak_profile_sums live, total, peak;
   uint64_t peak_number; /* of the latest */

@@ -135,7 +135,7 @@ static void json_head(hak_sink *s, bool files) {
   hak_sink_members(s, HAK_MEMBERS({"rate", h->distance}, {"started_ms", h->start_unix_ms}, {"stopped_ms", h->sampling ? 0 : h->stop_unix_ms},
                                   {"taken_ms", hak_os_unix_ms()}));
   hak_sink_object(s, "samples", HAK_MEMBERS(HAK_FIELD(h, taken), {"live", h->live_samples}, HAK_FIELD(h, dropped), HAK_FIELD(h, stacks_dropped),
-                                            {"own_bytes", hak_profile_bytes_locked()}));
+                                            {"own_bytes", hak_profile_bytes_locked()}, HAK_FIELD(h, labels_evicted)));
   json_total(s, "live", &h->live);
   json_total(s, "total", &h->total);
   hak_sink_object(s, "peak", HAK_MEMBERS(ROUNDED(&h->peak, bytes), ROUNDED(&h->peak, count),

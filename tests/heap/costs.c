@@ -3,6 +3,7 @@
  * brief N: N heaps, each with 100 blocks of 16 to 400 bytes, one after the other.
  * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at.
  * pair N SIZE: N blocks of a heap replaced, one of 16 at a time.
+ * turns N APART: the same of 100 bytes by turns in two heaps, the second made so many heaps after the first.
  * near N SIZE: the same where a request was refused before, and the limit is near.
  * handed N SIZE: N blocks are allocated and freed, 1,000 at a time, by a thread that does nothing else. */
 #include <pthread.h>
@@ -37,6 +38,16 @@ static void pairs(size_t n, size_t size, size_t limit) {
   for (size_t i = 0; i < n; i++) {
     free(blocks[i % 16]);
     if ((blocks[i % 16] = hakmem_heap_malloc(heap, size)) == NULL) exit(3);
+  }
+}
+
+static void turns(size_t n, size_t apart) {
+  hakmem_heap *heaps[2] = {hakmem_heap_new(NULL), NULL};
+  void *blocks[16] = {0};
+  for (size_t i = 0; i < apart; i++) heaps[1] = hakmem_heap_new(NULL);
+  for (size_t i = 0; i < n; i++) {
+    free(blocks[i % 16]);
+    if ((blocks[i % 16] = hakmem_heap_malloc(heaps[i % 2], 100)) == NULL) exit(3);
   }
 }
 
@@ -83,6 +94,8 @@ int main(int argc, char **argv) {
     before = system_calls();
     if (strcmp(argv[1], "handed") == 0)
       hand_over(n, size);
+    else if (strcmp(argv[1], "turns") == 0)
+      turns(n, size);
     else
       pairs(n, size, strcmp(argv[1], "near") == 0 ? 1 << 20 : 0);
     calls = system_calls() - before;

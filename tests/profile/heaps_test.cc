@@ -142,8 +142,46 @@ TEST_F(HeapSamples, NamesAreBoundedAsStacksAre) {
     note_free(0);
   }
   EXPECT_LE(hak_profile_own_bytes(), HAK_MIB + HAK_MIB / 16);
-  EXPECT_GT(hak_profile.stacks_dropped, 0u);
-  EXPECT_EQ(sums(nullptr).total, hak_profile.stacks_dropped) << "what has no room is summed up, of no heap";
+  EXPECT_EQ(hak_profile.stacks_dropped, 0u);
+  EXPECT_GT(hak_profile.labels_evicted, 0u);
+  EXPECT_EQ(sums("").total, hak_profile.labels_evicted) << "what was evicted is summed up, of a heap without a name";
+  EXPECT_EQ(sums("request 39999").total, 1u);
+}
+
+TEST_F(HeapSamples, NamesOfLiveOnesAreNotEvicted) {
+  for (size_t i = 0; i < 200; i++) note(i, 1, 7, ("live " + std::to_string(i)).c_str());
+  for (size_t i = 0; i < 40000; i++) {
+    note(200, 1, 7, ("request " + std::to_string(i)).c_str());
+    note_free(200);
+  }
+  EXPECT_EQ(hak_profile.stacks_dropped, 0u);
+  EXPECT_GT(hak_profile.labels_evicted, 0u);
+  for (size_t i = 0; i < 200; i++) ASSERT_EQ(sums(("live " + std::to_string(i)).c_str()).live, 1u);
+  Sums evicted = sums("");
+  EXPECT_EQ(evicted.total, hak_profile.labels_evicted);
+  EXPECT_EQ(evicted.freed, hak_profile.labels_evicted);
+  for (size_t i = 0; i < 200; i++) note_free(i);
+  EXPECT_EQ(sums("live 7").freed, 1u);
+}
+
+// Each request has a label of its own; the last one keeps what it has.
+TEST_F(HeapSamples, LabelsAreEvicted) {
+  for (size_t i = 0; i < 40000; i++) {
+    hak_tls.label = i + 1;
+    note_main(i, 1);
+    if (i < 39999) note_free(i);
+  }
+  hak_tls.label = 0;
+  EXPECT_EQ(hak_profile.stacks_dropped, 0u);
+  EXPECT_GT(hak_profile.labels_evicted, 20000u);
+  EXPECT_EQ(sums(nullptr).total, 40000u);
+  std::string json = rendered(HAK_PROFILE_JSON);
+  EXPECT_NE(json.find("\"label\":40000}"), std::string::npos);
+  EXPECT_NE(json.find("\"labels_evicted\":" + std::to_string(hak_profile.labels_evicted)), std::string::npos);
+  hak_profile_reset();
+  EXPECT_EQ(hak_profile.labels_evicted, 0u);
+  note_main(50000, 10);
+  EXPECT_EQ(sums(nullptr).live, 10u);
 }
 
 // Bytes of UTF-8 stay; others are written as the characters of Latin-1.

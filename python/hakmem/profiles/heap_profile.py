@@ -27,7 +27,7 @@ DOCUMENT = Shape({
     **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
     "stopped_ms": NEWER,
     **dict.fromkeys(("version", "program"), TEXT),
-    "samples": Shape(counts("taken live dropped stacks_dropped own_bytes")),
+    "samples": Shape({**counts("taken live dropped stacks_dropped own_bytes"), "labels_evicted": NEWER}),
     "live": Shape(AMOUNT),
     "total": Shape(AMOUNT),
     "peak": Shape(counts("bytes count at_ms")),

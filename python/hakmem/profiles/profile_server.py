@@ -165,6 +165,8 @@ class ProfileCollector:
             ("samples", "Blocks sampled.", samples["taken"]),
             ("samples_dropped", "Samples dropped for lack of room.", samples["dropped"]),
             ("stacks_dropped", "Stacks dropped for lack of room.", samples["stacks_dropped"]),
+            ("labels_evicted", "Stacks that lost their label for lack of room.",
+             samples["labels_evicted"] or 0),
         )
         labels = list(metrics.PROCESS_LABELS)
         for family, figures in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):

@@ -138,6 +138,11 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
         )
     if samples["stacks_dropped"]:
         yield f"{samples['stacks_dropped']:,} stacks were dropped for lack of room"
+    if samples["labels_evicted"]:
+        yield (
+            f"{samples['labels_evicted']:,} stacks of labels or heaps without a live sample were "
+            "added to those without, for lack of room"
+        )
 
 
 def own_frame(frames: Frames) -> Frame:
