@@ -211,11 +211,6 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
-static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
-  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
-  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
-}
-
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
  * before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
@@ -224,7 +219,7 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   unsigned first = hak_heap_first_place(h->index);
   if (++th->misses[first] < HOT_AFTER) return NULL;
   th->misses[first] = 0;
-  unsigned i = place_for(th, h->index);
+  unsigned i = hak_heap_place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -569,6 +564,7 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
+  hak_deferred d = {0};
   hak_heap_forget_lost();
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -576,7 +572,10 @@ void hak_heap_fork_child(void) {
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
       if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
+      bool is_aside = hak_heap_is_aside(k); /* and so not charged: it goes back, unless its thread was at it */
+      if (is_aside && k->busy == 0) empty(k, &d);
       fold(k);
+      k->entry->heap->has_lost |= is_aside && k->busy != 0;
       unlink_cache(k);
     }
     t->heaps = NULL;

@@ -63,6 +63,7 @@ struct hakmem_heap {
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  bool has_lost; /* a fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
   uint32_t near_limit; /* hak_heap_near */
   uint64_t near_since_ms; /* relaxed */
   /* The heap's own lock (hak_heap_lock). */

@@ -68,6 +68,7 @@ static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
   h->caches = NULL; /* those of its last life are nobody's */
+  h->has_lost = false;
   hak_store_relaxed(&h->near_limit, HAK_HEAP_NOT_NEAR);
   h->parent = parent;
   if (parent != NULL) {
