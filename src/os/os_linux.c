@@ -150,7 +150,7 @@ bool hak_os_is_locked(void *addr, size_t size_bytes) {
 /* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the end of one with another,
  * which it looks for first. Not libc's function: what comes back here has not been the program's. */
 bool hak_os_is_one_mapping(void *addr, size_t size) {
-  size_t page = hak_os_page_size();
+  size_t page = hak_os_given(HAK_OS_PAGE_SIZE);
   hak_os_count(&hak_os_stats.mremap);
   long result = hak_os_call(SYS_mremap, addr, size, size + page, 0, 0);
   if (!hak_os_call_failed(result)) linux_unmap_own((char *)addr + size, page);
