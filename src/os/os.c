@@ -142,7 +142,7 @@ bool hak_os_extend(void *addr, size_t size, bool *taken) {
 bool hak_os_has_all_mappings(void) {
   void *p = map_counted(NULL, hak_os_page_size(), false, false);
   if (p != NULL) hak_os_unmap_own(p, hak_os_page_size());
-  return p == NULL;
+  return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE); /* under that limit what is reserved has to go back instead */
 }
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
