@@ -204,7 +204,7 @@ static hak_heap_cache *new_cache(const hak_tcache *t) {
 /* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
 HAK_INLINE bool has_to_fall(const hak_heap *h) {
   bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
-  return full || hak_load_relaxed(&h->near_limit) != HAK_HEAP_NOT_NEAR;
+  return full || hak_heap_is_near(h);
 }
 HAK_INLINE bool is_near(const hak_heap *h) {
   while (h != NULL && !has_to_fall(h)) h = h->parent;
@@ -523,14 +523,16 @@ static void set_own_aside(const hak_heap *within) {
 }
 
 void hak_heap_drain(hak_heap *h, hak_deferred *d) {
-  uint32_t before = HAK_HEAP_NOT_NEAR;
+  uint32_t before = hak_load_relaxed(&h->near_limit), draining;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
-  hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING); /* the thief's barrier is behind it: who is not at its cache then sees it */
-  if (before == HAK_HEAP_DRAINED) return;
+  do {
+    if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return;
+    draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;
+  } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining)); /* the thief's barrier is behind it: who is not at its cache then sees it */
   set_own_aside(h);
   bool all = rob_all(h, ASIDE, d);
-  before = HAK_HEAP_DRAINING;
-  if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
+  if (all) __atomic_compare_exchange_n(&h->near_limit, &draining, drained, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 static void end_cache(hak_heap_cache *k, hak_deferred *d) {
