@@ -32,7 +32,8 @@ class Shape:
 COUNT, FLAG, TEXT = Shape(int), Shape(bool), Shape(str)
 MAYBE = Shape(int, optional=True)
 NEWER = Shape(int, optional=True, newer=True)
-NEWER_FLAG, NEWER_TEXT = Shape(bool, optional=True, newer=True), Shape(str, optional=True, newer=True)
+NEWER_FLAG = Shape(bool, optional=True, newer=True)
+NEWER_TEXT = Shape(str, optional=True, newer=True)
 
 
 def counts(names: str) -> dict[str, Shape]:
