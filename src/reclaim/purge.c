@@ -142,7 +142,7 @@ static size_t withdraw(bool clean, uint32_t looks) {
   return bytes;
 }
 
-size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes); }
+size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes) + hak_meta_give_back_reserved(); }
 
 size_t hak_purge_withdraw_idle(uint32_t looks) { return withdraw(true, looks); }
 
