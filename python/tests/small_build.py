@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,6 +34,17 @@ __attribute__((destructor)) static void report(void) {
 
 
 SHARE = 8  # as ROTATION_SHARE of tests/support/rotation.h
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A folder for each session. Sessions run beside each other, and at its start each gives the
+    folder that pytest shares among them back to its owner alone: another user, let in by
+    `strangers`, would be shut out in the middle of a test."""
+    if config.option.basetemp is None:
+        folder = Path(tempfile.mkdtemp(prefix="hakmem-tests-"))
+        config.option.basetemp = str(folder / "of")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
