@@ -484,7 +484,8 @@ TEST(Threads, ThatEndLeaveNothing) {
   }
   EXPECT_EQ(heap.stats().total, 0u);
   for (hakmem_heap *h : more) EXPECT_EQ(stats_of(h).blocks, 0u);
-  EXPECT_LE(process_stats().accessible, held + MIB);
+  // Once the time of decay has passed, one more extent may serve; then no more comes, whatever ends.
+  EXPECT_LE(process_stats().accessible, held + 16 * MIB);
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 

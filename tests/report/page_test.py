@@ -43,6 +43,8 @@ def page_of(program: subprocess.Popen) -> Page:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for path in descriptors(program.pid):
+            if os.stat(path).st_size == 0:  # made, and not yet given its length
+                continue
             page = Page(path)
             if page.header()[2] != 0:
                 return page
