@@ -272,8 +272,10 @@ def make_folder(path: str | os.PathLike, exist_ok: bool = True) -> None:
 
 def why_not_ours(path: str | os.PathLike) -> str:
     """Of a folder whose files are run or believed: who else could have put them there, or an empty
-    string."""
-    found = look(path)
+    string. A folder that is not there holds nobody's files."""
+    found = None
+    with suppress(FileNotFoundError):
+        found = look(path)
     if found is None or not stat.S_ISDIR(found.st_mode):
         return ""
     if not is_trusted(found.st_uid):

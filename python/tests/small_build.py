@@ -32,6 +32,25 @@ __attribute__((destructor)) static void report(void) {
 }
 """
 
+# 40 MB in 400 blocks of one place, and then a rest of so many milliseconds as are named.
+KEEPS = """\
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *volatile kept[400];
+__attribute__((noinline)) void *keeps_it(void) {
+    void *p = malloc(100000);
+    memset(p, 1, 100000);
+    __asm__ volatile("" ::: "memory");
+    return p;
+}
+int main(int argc, char **argv) {
+    for (int i = 0; i < 400; i++) kept[i] = keeps_it();
+    if (argc > 1) usleep(1000 * atoi(argv[1]));
+    return 0;
+}
+"""
+
 
 SHARE = 8  # as ROTATION_SHARE of tests/support/rotation.h
 

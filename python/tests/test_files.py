@@ -263,6 +263,11 @@ def test_peers_that_another_user_can_have_built_are_not_run(tmp_path, monkeypatc
     assert "not built" in cache.read("mimalloc")[1]
 
 
+def test_peers_of_a_folder_that_is_not_there_are_not_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path / "neither" / "cache"))
+    assert cache.read("mimalloc")[1].startswith("not built")
+
+
 def test_failed_write_leaves_no_file(tmp_path, monkeypatch):
     def full(*_arguments, **_more):
         raise OSError(28, "No space left on device")
