@@ -437,13 +437,13 @@ static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && hak_heap_is_aside(k))) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
+  k->theft = of->number;
   if (of->idle) k->calls_at_turn = calls;
   if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
-  k->theft = of->number;
   of->group[of->count++] = k;
 }
 
-/* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
+/* Those that this theft did not come by, as many as a group takes. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
   for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
@@ -592,6 +592,7 @@ void hak_heap_fork_child_alone(void) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache || !waits(k)) continue;
     if (k->busy == 0) {
+      if (hak_heap_cache_has_heap(k)) k->entry->heap->has_lost |= hak_heap_is_aside(k);
       for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
       k->magazines = 0;
     }
