@@ -251,10 +251,7 @@ bool hak_os_decommit(void *addr, size_t size) {
 
 bool hak_os_renew(void *addr, size_t size, bool huge) {
   if (refuse_foreign(addr, size) || map_counted(addr, size, true, true) == NULL) return false;
-  if (huge)
-    hak_os_huge_pages(addr, size);
-  else
-    hak_os_small_pages(addr, size);
+  hak_os_set_pages(addr, size, huge);
   hak_os_name(addr, size, HAK_NAME_HEAP);
   return true;
 }
