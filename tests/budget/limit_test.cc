@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hak.h"
+#include "long_decay.h"
 
 namespace {
 
@@ -205,6 +206,7 @@ TEST_F(Limit, ThreadsBeginAndEndAtTheLimit) {
 // What sleeping threads cache is reached before a request is refused.
 TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
   if (!hak_os_barrier()) GTEST_SKIP() << "there is no barrier";
+  LongDecay none_in_between; // on a busy machine too they have what they cached
   constexpr unsigned THREADS = 10;
   std::vector<std::thread> threads;
   std::atomic<unsigned> asleep{0};
@@ -221,7 +223,7 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
       while (!end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
   while (asleep < THREADS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_GT(used(), 8 * MIB) << "they are to keep more than what may be missing below";
+  EXPECT_GT(used(), 12 * MIB) << "they are to keep something";
   std::vector<Block> blocks = fill(10000);
   EXPECT_GE(blocks.size() * 10240, LIMIT - 6 * MIB);
   free_all(blocks);
