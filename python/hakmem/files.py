@@ -261,12 +261,10 @@ def open_null() -> IO:
     return open(os.devnull, "w")  # noqa: PTH123
 
 
-def make_folder(path: str | os.PathLike, exist_ok: bool = True) -> None:
+def make_folder(path: str | os.PathLike) -> None:
     """With those above it."""
-    with place_of(path, makes_folders=exist_ok) as place:
-        if not exist_ok:
-            os.mkdir(place.name, dir_fd=place.folder)
-        elif place.name != ".":
+    with place_of(path, makes_folders=True) as place:
+        if place.name != ".":
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 

@@ -198,7 +198,7 @@ def knowing(build: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_in_order(text: str, *parts: str) -> None:
-    """A report says what was found, then its tables, then how it was measured."""
+    """Each part stands behind the one before it."""
     at = 0
     for part in parts:
         at = text.find(part, at)

@@ -73,7 +73,7 @@ def test_each_format_of_the_library_is_read(written, tmp_path, monkeypatch, name
     if name != "packed":
         assert f".{profile.pid}." in written[name].name
     assert bool(profile.lacks) == (name != "json")
-    assert ("at its peak" in found.output) is False
+    assert "at its peak" not in found.output
     # What was made of it is a document of its own.
     again = read_file(tmp_path / "out.json")
     assert again.live == profile.live

@@ -94,7 +94,7 @@ def test_a_library_that_is_loaded_with_a_hakmem_of_its_own_is_told_of(hakmem, ma
                        str(BUILD / "libhakmem_core.a"), "-pthread")  # fmt: skip
     script = f"import ctypes; ctypes.CDLL({str(plugin)!r}).f()"
     found = hakmem("profile", "--format", "folded", "--", "/usr/bin/python3", "-c", script)
-    told = f"the process has several hakmems ({BUILD / 'libhakmem.so.0.1.0'}, {plugin})"
+    told = f"the process has several hakmems ({(BUILD / 'libhakmem.so').resolve()}, {plugin})"
     assert told in found.stderr or f"({plugin}, " in found.stderr, found.stderr
     alone = hakmem("profile", "--format", "folded", "--", made / "plain")
     assert "several hakmems" not in alone.stderr
