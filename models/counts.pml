@@ -6,7 +6,7 @@
  * mirrors src/heap/cache.c: hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
  * mirrors src/heap/blocks.c: t.refuser = hak_heap_charge(h, bytes);
  * mirrors src/heap/blocks.c: hak_huge_node *n = hak_huge_lift(p);
- * mirrors src/heap/blocks.c: size_t bytes = hak_huge_take(p);
+ * mirrors src/heap/blocks.c: size_t bytes = hak_huge_take(p, &pages);
  * mirrors src/heap/blocks.c: while (hak_huge_take_lost(&set, &bytes)) {
  *
  * mutant FOLDED_BESIDE: assertion | a thief folds a cache that its owner is at

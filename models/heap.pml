@@ -2,7 +2,7 @@
  * after a reset, a block that is freed while its heap is deleted. The first heap has life 1, what follows life 2; blocks and mappings are numbered as their life. The
  * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (heap_limit.pml has their protocol, here a lock).
  *
- * mirrors src/heap/cache.h: return HAK_LIKELY(k->life == h->life) ? k : NULL;
+ * mirrors src/heap/cache.h: if (HAK_LIKELY(k->life == h->life)) return k;
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;

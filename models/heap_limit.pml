@@ -10,7 +10,7 @@
  * mirrors src/heap/cache.c: of->works = hak_os_barrier();
  * mirrors src/heap/cache.c: bool has = of->works && hak_load_acquire(&k->busy) == 0;
  * mirrors src/heap/cache.c: hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
- * mirrors src/heap/cache.c: hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING);
+ * mirrors src/heap/cache.c: } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
  * mirrors src/heap/cache.c: if (hak_heap_is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
  *
  * mutant NO_BARRIER: assertion | the owner is at its cache, and `busy` is still in its buffer

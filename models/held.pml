@@ -10,7 +10,7 @@
  * mirrors src/api/held.h: __atomic_thread_fence(__ATOMIC_RELEASE);
  * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_HELD);
  * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_NOT_HELD);
- * mirrors src/api/trailer.h: hak_store_release((uint64_t *)(void *)((char *)p + end), key ^ content << HAK_TRAILER_CHECK_BITS);
+ * mirrors src/api/trailer.h: hak_store_release((uint64_t *)(void *)((char *)p + end), key.word ^ content << HAK_TRAILER_CHECK_BITS);
  * mirrors src/api/harden.c: hak_trailer_write(p, block_size, size, family);
  * mirrors src/api/sweep.c: return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
  *

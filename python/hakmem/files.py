@@ -261,19 +261,19 @@ def open_null() -> IO:
     return open(os.devnull, "w")  # noqa: PTH123
 
 
-def make_folder(path: str | os.PathLike, exist_ok: bool = True) -> None:
+def make_folder(path: str | os.PathLike) -> None:
     """With those above it."""
-    with place_of(path, makes_folders=exist_ok) as place:
-        if not exist_ok:
-            os.mkdir(place.name, dir_fd=place.folder)
-        elif place.name != ".":
+    with place_of(path, makes_folders=True) as place:
+        if place.name != ".":
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
 def why_not_ours(path: str | os.PathLike) -> str:
     """Of a folder whose files are run or believed: who else could have put them there, or an empty
-    string."""
-    found = look(path)
+    string. A folder that is not there holds nobody's files."""
+    found = None
+    with suppress(FileNotFoundError):
+        found = look(path)
     if found is None or not stat.S_ISDIR(found.st_mode):
         return ""
     if not is_trusted(found.st_uid):

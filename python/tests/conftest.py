@@ -6,6 +6,7 @@ from small_build import (
     knowing,
     outlives_programs,
     pytest_collection_modifyitems,
+    pytest_configure,
     use_build,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "knowing",
     "outlives_programs",
     "pytest_collection_modifyitems",
+    "pytest_configure",
     "use_build",
 ]

@@ -47,6 +47,8 @@ ASKED = 2 * SPAN + 100
 
 
 HEAPS_LIVE = 150_000
+# Before its first page.
+PURGES = 3
 # A name is any text.
 HEAP_NAME = 'a "b"\\ \x1b[2J[red]\né'
 
@@ -137,7 +139,7 @@ class Fake:
             process = {}
         found = {
             "hakmem": "0.0.0", "stats_version": 2 if self.is_older else 3, "pid": os.getpid(),
-            "monotonic_ms": int(time.monotonic() * 1000), "rounds": self.rounds,
+            "monotonic_ms": int(time.monotonic() * 1000),
             "settings": {"profile": "balanced", "hardened": False, "front_metrics": True,
                          "requests": True, "thp": "auto"},
             "total": {"accessible": SPANS * SPAN + self.huge.size + self.kept.size + own,
@@ -166,10 +168,12 @@ class Fake:
                          "madvise_disabled": 0, "mmap_total": 9, "fallback_mmap": 0,
                          "huge_alloc": 2, "huge_fail": 0, "lean_decommit": 0, "lean_retire": 0,
                          "munmap": 1, "mprotect": 4, "mremap": 0,
+                         "prctl": 0, "membarrier": 0,
                          "slow_paths": (1 << 32) - 1000 + 500 * self.rounds},
-            "purge": {"count": 3 + self.rounds, "bytes": 1 << 20},
-            "budget": {"target": 64 << 20, "limit": 0, "resident": 5 << 20, "level": 1,
-                       "entered": [1, 1, 0, 0, 0], "refused": 0},
+            "purge": {"count": PURGES + self.rounds, "bytes": 1 << 20},
+            "budget": {"target": 64 << 20, "limit": 0, "used": 6 << 20, "resident": 5 << 20,
+                       "level": 1, "pressure": 0, "entered": [1, 1, 0, 0, 0], "refused": 0,
+                       "callbacks": 0},
             **process,
             "guard": {"frees": 1, "reallocs": 0, "usable_sizes": 0},
             "classes": unset if self.is_unset else [row],

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,8 +32,38 @@ __attribute__((destructor)) static void report(void) {
 }
 """
 
+# 40 MB in 400 blocks of one place, and then a rest of so many milliseconds as are named.
+KEEPS = """\
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *volatile kept[400];
+__attribute__((noinline)) void *keeps_it(void) {
+    void *p = malloc(100000);
+    memset(p, 1, 100000);
+    __asm__ volatile("" ::: "memory");
+    return p;
+}
+int main(int argc, char **argv) {
+    for (int i = 0; i < 400; i++) kept[i] = keeps_it();
+    if (argc > 1) usleep(1000 * atoi(argv[1]));
+    return 0;
+}
+"""
+
 
 SHARE = 8  # as ROTATION_SHARE of tests/support/rotation.h
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A folder for each session. Sessions run beside each other, and at its start each gives the
+    folder that pytest shares among them back to its owner alone: another user, let in by
+    `strangers`, would be shut out in the middle of a test."""
+    if config.option.basetemp is None:
+        folder = Path(tempfile.mkdtemp(prefix="hakmem-tests-"))
+        config.option.basetemp = str(folder / "of")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -167,7 +198,7 @@ def knowing(build: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_in_order(text: str, *parts: str) -> None:
-    """A report says what was found, then its tables, then how it was measured."""
+    """Each part stands behind the one before it."""
     at = 0
     for part in parts:
         at = text.find(part, at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def python(*words: str, **how) -> subprocess.Popen:
     return process(sys.executable, "-I", "-S", *words, **how)
 
 
-def lets_in(*folders: Path | Sequence[Path], mode: int = 0o755) -> None:
+def lets_in(*folders: Path, mode: int = 0o755) -> None:
     """pytest's folders are for their owner alone."""
     for folder in folders:
         for each in (folder, *folder.parents):

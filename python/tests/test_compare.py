@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from small_build import run_rotation
 
+from hakmem import files
 from hakmem.allocators.peers import (
     HARDENED_NAMES,
     USUAL_HELP,
@@ -326,16 +327,15 @@ def test_interrupt_in_the_first_round_leaves_the_files_of_before(results, tmp_pa
 def test_full_disk_under_the_journal_ends_the_journal_alone(
     results, tmp_path, monkeypatch, command
 ):
-    out, whole, appended = tmp_path / "out.json", Path.open, []
+    out, whole, appended = tmp_path / "out.json", files.open_to_append, []
 
-    def filling(self: Path, mode: str = "r", *more, **given):
-        if mode == "a":
-            appended.append(self)
-            if len(appended) > 3:
-                raise OSError(28, "No space left on device")
-        return whole(self, mode, *more, **given)
+    def filling(path: Path, **given):
+        appended.append(path)
+        if len(appended) > 3:
+            raise OSError(28, "No space left on device")
+        return whole(path, **given)
 
-    monkeypatch.setattr(Path, "open", filling)
+    monkeypatch.setattr(files, "open_to_append", filling)
     options = {
         "compare": ("--with", "glibc", "--pairs", "5"),
         "ab": ("--a-lib", "glibc", "--b-lib", "glibc", "--b", "X=1", "--pairs", "5",

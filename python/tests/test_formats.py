@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fake_profile import document
-from small_build import compile_c
+from small_build import KEEPS, compile_c
 from test_outside import ON, program, running
 from test_top import COMMAND as TOP
 
@@ -28,21 +28,6 @@ LIBRARY = Path(__file__).resolve().parents[2] / "build" / "release" / "libhakmem
 needs_library = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library is not built")
 program = program
 COMMAND = [*TOP[:-1], "profile"]
-KEEPS = """
-#include <stdlib.h>
-#include <string.h>
-static void *volatile kept[400];
-__attribute__((noinline)) void *keeps_it(void) {
-    void *p = malloc(100000);
-    memset(p, 1, 100000);
-    __asm__ volatile("" ::: "memory");
-    return p;
-}
-int main(void) {
-    for (int i = 0; i < 400; i++) kept[i] = keeps_it();
-    return 0;
-}
-"""
 HELD_BYTES = 40_000_000
 
 
@@ -88,7 +73,7 @@ def test_each_format_of_the_library_is_read(written, tmp_path, monkeypatch, name
     if name != "packed":
         assert f".{profile.pid}." in written[name].name
     assert bool(profile.lacks) == (name != "json")
-    assert ("at its peak" in found.output) is False
+    assert "at its peak" not in found.output
     # What was made of it is a document of its own.
     again = read_file(tmp_path / "out.json")
     assert again.live == profile.live

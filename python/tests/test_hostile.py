@@ -476,7 +476,7 @@ def test_mutated_files_are_told_by_offset_and_take_little(tmp_path, library):
 
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(40))
-def test_mutated_program_is_told_in_one_line(tmp_path, library, seed):
+def test_mutated_program_raises_nothing(tmp_path, library, seed):
     """Where it is our own to run, it is looked at here."""
     path = tmp_path / "program"
     path.write_bytes(mutated(library.read_bytes(), seed))

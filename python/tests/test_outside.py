@@ -20,12 +20,14 @@ from test_profile import COMMAND
 from test_profile_container import NOBODY, SET_USER, UNSHARE, may_unshare
 from test_serve import get, served
 
+from hakmem.errors import UserError
 from hakmem.profiles import outside
 
-pytestmark = pytest.mark.turns
-
 LIBRARY = Path(__file__).resolve().parents[2] / "build" / "release" / "libhakmem.so"
-pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library is not built")
+pytestmark = [
+    pytest.mark.turns,
+    pytest.mark.skipif(not LIBRARY.is_file(), reason="the library is not built"),
+]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 # A thread allocates, unless it rests; the first one obeys. `state` tells whether it is sampled.
@@ -118,6 +120,8 @@ int main(int argc, char **argv) {
 }
 """
 OFF, ON = 0, 1
+# Ten looks of a command that samples.
+SAMPLED_S = 2.5
 
 
 @pytest.fixture(scope="session")
@@ -159,10 +163,23 @@ class Subject:
         )
 
     @property
-    def beat(self) -> int:
+    def words(self) -> tuple:
         with Path(f"/proc/{self.pid}/mem").open("rb", 0) as memory:
             place = outside.find_words(memory.fileno(), outside.mappings_of(self.pid))
-            return outside.WORDS.unpack(outside.at(memory.fileno(), place, outside.WORDS.size))[1]
+            return outside.WORDS.unpack(outside.at(memory.fileno(), place, outside.WORDS.size))
+
+    @property
+    def beat(self) -> int:
+        return self.words[1]
+
+    def is_sampled(self) -> None:
+        """It has answered, and the command has had time to look at the answer."""
+        self.comes_to(ON)
+        end = time.monotonic() + 60
+        while (sequence := self.words[4]) == 0 or sequence % 2 != 0:
+            assert time.monotonic() < end, sequence
+            time.sleep(0.05)
+        time.sleep(SAMPLED_S)
 
 
 @contextmanager
@@ -293,13 +310,10 @@ def test_another_program_in_its_place_is_not_touched(subject, tmp_path):
     subject.tell("exec")
     assert subject.hear("ready") == str(subject.pid)
     out, err = process.communicate(timeout=100)
-    assert "it runs another program now, or ends, after " in err
-    assert (process.returncode == 0) == ("Written: " in out)
+    assert outside.ENDS in err
+    # An answer that was there before is shown.
+    assert (process.returncode == 0) == ("Written: " in out) == (f"{outside.ENDS}, after " in err)
     assert subject.beat == 0
-
-
-# By then it has answered at least once, and the command has looked.
-SAMPLED_S = 2.5
 
 
 def cut_short(process: subprocess.Popen, folder: Path, status: int, why: str) -> None:
@@ -312,8 +326,7 @@ def cut_short(process: subprocess.Popen, folder: Path, status: int, why: str) ->
 
 def test_what_was_sampled_before_the_end_of_the_process_is_kept(subject, tmp_path):
     process = command(subject, tmp_path, "--seconds", "100")
-    subject.comes_to(ON)
-    time.sleep(SAMPLED_S)
+    subject.is_sampled()
     subject.process.kill()
     subject.process.wait()
     cut_short(
@@ -324,10 +337,25 @@ def test_what_was_sampled_before_the_end_of_the_process_is_kept(subject, tmp_pat
     )
 
 
+@pytest.mark.parametrize("ends", ["in another program", "without mappings"])
+def test_an_answer_whose_process_ends_meanwhile_is_none(subject, monkeypatch, ends):
+    def end(pid: int) -> list[str]:
+        if ends == "without mappings":
+            return []
+        subject.tell("exec")
+        assert subject.hear("ready") == str(pid)
+        return ["another program's"]
+
+    with outside.source(subject.pid) as source:
+        source.first(0.1)
+        monkeypatch.setattr(outside, "mapping_lines", end)
+        with pytest.raises(UserError, match=outside.ENDS):
+            source.whole_answer()
+
+
 def test_what_was_sampled_before_an_interrupt_is_shown(subject, tmp_path):
     process = command(subject, tmp_path, "--seconds", "100")
-    subject.comes_to(ON)
-    time.sleep(SAMPLED_S)
+    subject.is_sampled()
     process.send_signal(signal.SIGINT)
     cut_short(process, tmp_path, 130, "interrupted")
     subject.comes_to(OFF)

@@ -148,7 +148,7 @@ def test_flame_graph_shows_the_measure_that_is_chosen(opened):
     page = opened("profile")
     found = wait_for(page, {"server", "server+0x1500", "server+0x1100", "server+0x1200"})
     assert found["server+0x1100"] == pytest.approx(found["server"] * 64 / 65, rel=0.02)
-    choose(page, "bytes allocated since the start")
+    choose(page, "bytes allocated since sampling started")
     largest = {"server", "server+0x1500", "server+0x1100", "server+0x1300"}
     # A box of less than a pixel is not drawn.
     found = wait_for(page, largest, frozenset({"server+0x1200"}))
@@ -157,7 +157,7 @@ def test_flame_graph_shows_the_measure_that_is_chosen(opened):
 
 def test_flame_graph_begins_with_what_was_asked_for(opened):
     chosen = "return document.getElementById('measure').selectedOptions[0].text"
-    assert opened("total").execute_script(chosen) == "bytes allocated since the start"
+    assert opened("total").execute_script(chosen) == "bytes allocated since sampling started"
     assert opened("profile").execute_script(chosen) == "live bytes"
 
 

@@ -35,7 +35,7 @@ static HAK_NOINLINE void *malloc_near(hak_heap *heap, size_t size) {
 
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
-  void *p = HAK_UNLIKELY(hak_load_relaxed(&heap->near_limit) != HAK_HEAP_NOT_NEAR) && size <= HAK_SHARED_MAX ? malloc_near(heap, size) : NULL;
+  void *p = HAK_UNLIKELY(hak_heap_is_near(heap)) && size <= HAK_SHARED_MAX ? malloc_near(heap, size) : NULL;
   if (p != NULL) return p;
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }

@@ -65,22 +65,22 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 }
 
 /* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
-static hak_heap_try without_caches(hak_heap_try r, const request *q, bool was_final, hak_deferred *d) {
-  for (bool final = was_final && hak_heap_is_drained(r.refuser); r.p == NULL && r.refuser != NULL && !final;) {
+static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
+  for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
-    bool was_drained = hak_heap_is_drained(refuser);
-    if (!was_drained) hak_heap_drain(refuser, d);
+    before = hak_heap_drained(refuser);
+    if (before == 0) hak_heap_drain(refuser, d);
     r = attempt(q, d);
-    /* Its caches may be those of a thread that has no processor. */
-    final = r.refuser == refuser && (was_drained ? hak_heap_is_drained(refuser) : !hak_heap_is_drained(refuser));
+    /* 0 and 0: its caches may be those of a thread that has no processor. */
+    final = r.refuser == refuser && hak_heap_drained(refuser) == before;
   }
   return r;
 }
 
-/* drained: the heap was, before the attempt. */
-static hak_heap_try take_back(hak_heap_try r, const request *q, bool drained, hak_deferred *d) {
+/* drained: what hak_heap_drained said of the heap before the attempt. */
+static hak_heap_try take_back(hak_heap_try r, const request *q, uint32_t drained, hak_deferred *d) {
   uint64_t called = 0;
-  for (bool final = drained && r.refuser == q->h; (r = without_caches(r, q, final, d)).p == NULL && r.refuser != NULL; final = false) {
+  for (uint32_t before = r.refuser == q->h ? drained : 0; (r = without_caches(r, q, before, d)).p == NULL && r.refuser != NULL; before = 0) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
     call_back(q->h, r.refuser, (called & bit) != 0, d);
@@ -92,7 +92,7 @@ static hak_heap_try take_back(hak_heap_try r, const request *q, bool drained, ha
 
 static void *serve(const request *q, bool counts, hak_deferred *d) {
   hak_slow_entry(hak_pool_is_full());
-  bool drained = hak_heap_is_drained(q->h);
+  uint32_t drained = hak_heap_drained(q->h);
   hak_heap_try r = attempt(q, d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, drained, d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {

@@ -19,6 +19,7 @@ static void decay_cache(uint64_t now_ms, hak_deferred *d) {
 }
 
 static void flush_heaps(hak_deferred *d) {
+  if (hak_heap_indices() == 0) return;
   hak_heap_flush(NULL, d);
   hak_heap_flush_others(NULL, d);
   hak_heap_end_deleted(d);

@@ -254,10 +254,10 @@ static HAK_COLD void after_fork_child(void) {
     return;
   }
   hak_purge_fork_child();
-  hak_heap_fork_child();
-  hak_tcache_fork_child();
   hak_pool_fork_child();
   hak_meta_fork_child();
+  hak_heap_fork_child();
+  hak_tcache_fork_child();
   drop_locks();
   hak_os_streams(HAK_OS_STREAMS_RESET);
   restart_threads();

@@ -484,7 +484,6 @@ size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
   return mappings;
 }
 
-/* Their blocks are gone, mappings too. */
 /* --- what is empty and stays with a heap --- */
 
 /* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
@@ -499,7 +498,8 @@ static void trim(hak_heap *h, hak_deferred *d) {
   }
   hak_lock_take(hak_heap_lock(h));
   hak_piece_trim(h, &d->purge_due);
-  drop_stale(h);
+  /* A visitor goes by places: what is live keeps its own. */
+  while (h->span_count > 0 && hak_heap_span_at(h, h->span_count - 1) == NULL) h->span_count--;
   if (h->span_count == 0) give_array(h);
   hak_lock_drop(hak_heap_lock(h));
 }
@@ -526,7 +526,7 @@ void hak_heap_trim_some(hak_deferred *d) {
 
 void hak_heap_end_deleted(hak_deferred *d) {
   hak_lock *end = hak_heap_end_lock(NULL);
-  for (bool more = true; more;) {
+  while (hak_heap_some_ended()) {
     hak_lock_take(end);
     hak_heap *h = hak_heap_take_ended();
     if (h != NULL) {
@@ -534,7 +534,6 @@ void hak_heap_end_deleted(hak_deferred *d) {
       hak_heap_release(h);
     }
     hak_lock_drop(end);
-    more = h != NULL;
   }
 }
 
@@ -567,11 +566,17 @@ static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visi
   }
 }
 
-static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *context, size_t *count) {
+/* From *place on; NULL: there is no further one. */
+static const hak_span *next_span(hak_heap *h, uint32_t *place, unsigned *code) {
+  const hak_span *s = NULL;
   hak_lock_take(hak_heap_lock(h));
-  const hak_span *s = hak_heap_span_at(h, place);
-  unsigned code = s == NULL ? HAK_CODE_NONE : HAK_TAG_CODE(hak_load_relaxed(&s->tag));
+  while (s == NULL && *place < h->span_count) s = hak_heap_span_at(h, (*place)++);
+  if (s != NULL) *code = HAK_TAG_CODE(hak_load_relaxed(&s->tag));
   hak_lock_drop(hak_heap_lock(h));
+  return s;
+}
+
+static bool visit_span(hak_heap *h, const hak_span *s, unsigned code, visitor *visit, void *context, size_t *count) {
   if (code == HAK_CODE_NONE || code == HAK_TAG_CODE(HAK_TAG_NONE)) return true;
   if (hak_code_is_class(code)) return visit_slab(h, code - 1, s, visit, context, count);
   ++*count;
@@ -587,13 +592,25 @@ bool hak_heap_visit_mappings(const hak_heap *h, visitor *visit, void *context, s
   return true;
 }
 
+/* The next that has live blocks: the clock, on any thread, may take an empty one away meanwhile. */
+static const hak_piece *next_piece(hak_heap *h, const hak_piece *k) {
+  hak_lock_take(hak_heap_lock(h));
+  k = k == NULL ? h->pieces : k->next;
+  while (k != NULL && k->live == 0) k = k->next;
+  hak_lock_drop(hak_heap_lock(h));
+  return k;
+}
+
+/* No block of the heap comes or goes meanwhile; what is empty may, under its locks. */
 size_t hak_heap_visit_blocks(hak_heap *h, visitor *visit, void *context) {
   size_t count = 0;
-  for (const hak_piece *k = h->pieces; k != NULL; k = k->next) {
+  for (const hak_piece *k = NULL; (k = next_piece(h, k)) != NULL;) {
     if (!hak_piece_visit(k, visit, context, &count)) return count;
   }
-  for (uint32_t i = 0; i < h->span_count; i++) {
-    if (!visit_span(h, i, visit, context, &count)) return count;
+  const hak_span *s;
+  unsigned code;
+  for (uint32_t place = 0; (s = next_span(h, &place, &code)) != NULL;) {
+    if (!visit_span(h, s, code, visit, context, &count)) return count;
   }
   hak_heap_visit_mappings(h, visit, context, &count);
   return count;

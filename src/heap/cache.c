@@ -204,16 +204,11 @@ static hak_heap_cache *new_cache(const hak_tcache *t) {
 /* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
 HAK_INLINE bool has_to_fall(const hak_heap *h) {
   bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
-  return full || hak_load_relaxed(&h->near_limit) != HAK_HEAP_NOT_NEAR;
+  return full || hak_heap_is_near(h);
 }
 HAK_INLINE bool is_near(const hak_heap *h) {
   while (h != NULL && !has_to_fall(h)) h = h->parent;
   return h != NULL;
-}
-
-static unsigned place_for(const hak_thread_heaps *th, uint32_t index) {
-  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
-  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
 }
 
 /* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
@@ -224,7 +219,7 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   unsigned first = hak_heap_first_place(h->index);
   if (++th->misses[first] < HOT_AFTER) return NULL;
   th->misses[first] = 0;
-  unsigned i = place_for(th, h->index);
+  unsigned i = hak_heap_place_for(th, h->index);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -442,13 +437,13 @@ static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && hak_heap_is_aside(k))) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
+  k->theft = of->number;
   if (of->idle) k->calls_at_turn = calls;
   if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
-  k->theft = of->number;
   of->group[of->count++] = k;
 }
 
-/* From *at on, which stays where the group is full. Heaps list their caches; of all heaps those that threads have are looked at. */
+/* Those that this theft did not come by, as many as a group takes. Heaps list their caches; of all heaps those that threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
   for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
@@ -528,14 +523,16 @@ static void set_own_aside(const hak_heap *within) {
 }
 
 void hak_heap_drain(hak_heap *h, hak_deferred *d) {
-  uint32_t before = HAK_HEAP_NOT_NEAR;
+  uint32_t before = hak_load_relaxed(&h->near_limit), draining;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
-  hak_cas_acquire(&h->near_limit, &before, HAK_HEAP_DRAINING); /* the thief's barrier is behind it: who is not at its cache then sees it */
-  if (before == HAK_HEAP_DRAINED) return;
+  do {
+    if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return;
+    draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;
+  } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining)); /* the thief's barrier is behind it: who is not at its cache then sees it */
   set_own_aside(h);
   bool all = rob_all(h, ASIDE, d);
-  before = HAK_HEAP_DRAINING;
-  if (all) __atomic_compare_exchange_n(&h->near_limit, &before, HAK_HEAP_DRAINED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
+  if (all) __atomic_compare_exchange_n(&h->near_limit, &draining, drained, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 static void end_cache(hak_heap_cache *k, hak_deferred *d) {
@@ -569,6 +566,7 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 /* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
 void hak_heap_fork_child(void) {
+  hak_deferred d = {0};
   hak_heap_forget_lost();
   for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -576,7 +574,10 @@ void hak_heap_fork_child(void) {
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
       if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
+      bool is_aside = hak_heap_is_aside(k); /* and so not charged: it goes back, unless its thread was at it */
+      if (is_aside && k->busy == 0) empty(k, &d);
       fold(k);
+      k->entry->heap->has_lost |= is_aside && k->busy != 0;
       unlink_cache(k);
     }
     t->heaps = NULL;
@@ -591,6 +592,7 @@ void hak_heap_fork_child_alone(void) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache || !waits(k)) continue;
     if (k->busy == 0) {
+      if (hak_heap_cache_has_heap(k)) k->entry->heap->has_lost |= hak_heap_is_aside(k);
       for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
       k->magazines = 0;
     }

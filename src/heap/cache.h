@@ -71,6 +71,12 @@ HAK_INLINE bool hak_heap_cache_is_idle(const hak_heap_cache *k) {
   return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
 }
 
+/* Of a new cache. */
+HAK_INLINE unsigned hak_heap_place_for(const hak_thread_heaps *th, uint32_t index) {
+  unsigned first = hak_heap_first_place(index), second = hak_heap_second_place(index);
+  return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
+}
+
 /* In `most`: the thread is about to store 0 to `below`, which does not count. */
 #define HAK_HEAP_RISES ((int64_t)1 << 62)
 HAK_INLINE int64_t hak_heap_most(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) & ~HAK_HEAP_RISES; }

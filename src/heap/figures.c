@@ -18,7 +18,7 @@ static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
 
 bool hak_heap_has_aside_locked(const hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
-  bool has = false;
+  bool has = h->has_lost;
   for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = hak_heap_is_aside(k);
   return has;
 }

@@ -63,6 +63,7 @@ struct hakmem_heap {
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  bool has_lost; /* a fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
   uint32_t near_limit; /* hak_heap_near */
   uint64_t near_since_ms; /* relaxed */
   /* The heap's own lock (hak_heap_lock). */
@@ -81,6 +82,9 @@ struct hakmem_heap {
 /* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
  * is refused for good. */
 enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
+/* `near_limit` has that and, above these bits, how often the sum has fallen since: so that who was in one drain does not end another. */
+#define HAK_HEAP_NEAR_STATE 3u
+#define HAK_HEAP_NEAR_STEP 4u
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
 HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
@@ -267,7 +271,12 @@ bool hak_heap_has_aside_locked(const hak_heap *heap);
 /* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
 void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
 bool hak_heap_push_aside(uint32_t tag, void *p);
-HAK_INLINE bool hak_heap_is_drained(const hak_heap *h) { return hak_load_acquire(&h->near_limit) == HAK_HEAP_DRAINED; }
+HAK_INLINE bool hak_heap_is_near(const hak_heap *h) { return (hak_load_relaxed(&h->near_limit) & HAK_HEAP_NEAR_STATE) != HAK_HEAP_NOT_NEAR; }
+/* The word, where the heap is drained; 0: it is not. */
+HAK_INLINE uint32_t hak_heap_drained(const hak_heap *h) {
+  uint32_t word = hak_load_acquire(&h->near_limit);
+  return (word & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED ? word : 0;
+}
 /* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
 void hak_heap_decay(hak_deferred *deferred);
 /* The same of other threads' caches. */

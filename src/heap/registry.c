@@ -68,7 +68,8 @@ static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
   h->caches = NULL; /* those of its last life are nobody's */
-  hak_store_relaxed(&h->near_limit, HAK_HEAP_NOT_NEAR);
+  h->has_lost = false;
+  hak_store_relaxed(&h->near_limit, (h->near_limit & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP);
   h->parent = parent;
   if (parent != NULL) {
     h->prev_sibling = NULL;
@@ -459,11 +460,11 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
 #define NEAR_LEAST_MS 10
 
 /* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
-static HAK_COLD void leave_limit(hak_heap *h, size_t out) {
+static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t drained) {
   size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
   if (out > most - most / FALLS_BY || hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) < NEAR_LEAST_MS) return;
-  uint32_t drained = HAK_HEAP_DRAINED;
-  __atomic_compare_exchange_n(&h->near_limit, &drained, HAK_HEAP_NOT_NEAR, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  uint32_t fallen = (drained & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP;
+  __atomic_compare_exchange_n(&h->near_limit, &drained, fallen, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
@@ -471,7 +472,8 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
     HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
     size_t out = hak_sub_relaxed(&h->out, bytes);
     if (HAK_UNLIKELY(hak_heap_was_called(h))) look_again(h, out);
-    if (HAK_UNLIKELY(hak_heap_is_drained(h))) leave_limit(h, out);
+    uint32_t drained = hak_heap_drained(h);
+    if (HAK_UNLIKELY(drained != 0)) leave_limit(h, out, drained);
   }
 }
 

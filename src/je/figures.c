@@ -96,6 +96,11 @@ hak_je_count hak_je_sum_lextents(const hak_je_figures *f) {
 
 static size_t pages(uint64_t bytes) { return hak_align_up(bytes, HAK_JE_PAGE); }
 
+/* What blocks of the main heap are in. */
+static uint64_t active_of(const hakmem_stats *t) {
+  return t->slabs - t->slab_never_allocated - t->slab_purged + t->extents + t->huge_live + t->sampled_live;
+}
+
 /* --- what is resident --- */
 
 #define GROUPS (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS)
@@ -167,8 +172,7 @@ static void refresh_main(const hakmem_stats *t, const hak_usage_class *classes) 
   }
   now.large_bytes += t->sampled_live;
   update_all(f);
-  uint64_t slabs = t->slabs - t->slab_never_allocated - t->slab_purged;
-  f->active = hak_max_size(pages(slabs + t->extents + t->huge_live + t->sampled_live), pages(f->small + f->large));
+  f->active = hak_max_size(pages(active_of(t)), pages(f->small + f->large));
   f->dirty = pages(t->free_dirty + t->claimed + t->extents_cached + t->huge_kept);
   f->base = pages(t->own);
   f->mapped = pages(t->slabs + t->extents + t->huge_live + t->sampled_accessible) + f->base;
@@ -275,7 +279,7 @@ void hak_je_refresh_locked(void) {
 size_t hak_je_active_now(void) {
   hakmem_stats t;
   hak_usage_read(&t, NULL, NULL, NULL);
-  return pages(t.slabs - t.slab_never_allocated - t.slab_purged + t.extents + t.huge_live + t.sampled_live + t.heaps_held);
+  return pages(active_of(&t) + t.heaps_held);
 }
 
 const hak_je_figures *hak_je_figures_locked(size_t index) {

@@ -16,7 +16,6 @@ HAK_EXPORT void dallocx(void *p, int flags);
 HAK_EXPORT void sdallocx(void *p, size_t size, int flags);
 
 #define NO_TCACHE 1
-#define ARENA_MAIN 1
 
 /* Calls without a cache: what is due by the clock is looked at once in UNCACHED_CALLS of them, as a magazine's blocks pass between two looks elsewhere; and
  * once in UNCACHED_FLUSHES the thread's cache goes back: whoever frees so wants slabs to become empty, and what it holds would keep them. */
@@ -157,15 +156,14 @@ static size_t note_resized(void *p, size_t before, bool zeros, bool is_zero) {
  * has to be moved. */
 static void *grow_zeroed(void *p, size_t before, size_t size, size_t align) {
   void *q = hak_resize_mapping(p, size, align);
-  bool by_kernel = q != NULL;
-  if (q == NULL && size / 2 < before && grow_in_place(p, size)) q = p;
+  bool by_kernel = q != NULL, by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* aligned so: it lacks the page of its colour */
+  if (q == NULL && size / 2 < before && !by_chance && grow_in_place(p, size)) q = p;
   if (q != NULL) note_resized(q, before, true, by_kernel);
   return q;
 }
 
 /* The arena is the block's where flags name one, else the thread's. */
 static void *resize(void *p, size_t before, size_t size, size_t align, int flags) {
-  if ((flags & HAK_JE_ZERO) != 0 && size > before && size > HAK_SHARED_MAX) return grow_zeroed(p, before, size, align);
   void *q = align > HAK_GRANULE ? hak_resize(p, size, align, HAK_CALLER()) : hak_realloc(p, size, HAK_CALLER());
   if (q != NULL && align > HAK_GRANULE && hak_fill_bits != 0) hak_fill_new(q, before);
   if (q != NULL && (flags & HAK_JE_ZERO) != 0) fill_zero(q, before, hak_totals_size(q));
@@ -180,11 +178,12 @@ void *rallocx(void *p, size_t size, int flags) {
   size_t wanted = before <= HAK_SHARED_MAX ? hak_good_size(size, align) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
   if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before)) return move(p, before, size, flags);
+  bool grows_zeroed = (flags & HAK_JE_ZERO) != 0 && size > before && size > HAK_SHARED_MAX;
+  bool resized_in_arena = hak_resizes_in_arena; /* a callback of the program may call this while another call waits for it */
   hak_resizes_in_arena = HAK_JE_ARENA(flags) != 0;
-  void *q = resize(p, before, size, align, flags);
-  hak_resizes_in_arena = false;
-  bool has_to_move = q == NULL && (flags & HAK_JE_ZERO) != 0 && size > before && size > HAK_SHARED_MAX;
-  return has_to_move ? move(p, before, size, flags) : q;
+  void *q = grows_zeroed ? grow_zeroed(p, before, size, align) : resize(p, before, size, align, flags);
+  hak_resizes_in_arena = resized_in_arena;
+  return q == NULL && grows_zeroed ? move(p, before, size, flags) : q;
 }
 
 size_t xallocx(void *p, size_t size, size_t extra, int flags) {

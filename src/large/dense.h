@@ -28,7 +28,7 @@ hak_dense_grant hak_dense_grants(size_t bytes, bool zeros);
 bool hak_dense_is_sparse(size_t bytes);
 /* The block came, with new memory and what was granted of huge pages. p NULL: it did not. */
 void hak_dense_note(const void *p, size_t bytes, hak_dense_grant granted);
-/* Whether nearly all of the block is written to; whether a block with huge pages that had old_bytes is, and so may have more. Make system calls. */
+/* Whether nearly all of the block is written to, and it has pages enough to tell; whether a block with huge pages that had old_bytes is, and so may have more. Make system calls. */
 bool hak_dense_is_filled(const void *p, size_t bytes);
 bool hak_dense_goes_on(const void *p, size_t old_bytes, size_t bytes);
 /* It has another place or size now. */

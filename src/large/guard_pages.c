@@ -103,9 +103,9 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
     bool taken;
     if (!hak_os_extend(end, change, &taken)) return false;
     /* The block grows into the guard behind it, whichever kind that was; what lies behind it now is inaccessible. */
-    bool done = hak_os_commit(start + old_bytes, change);
-    if (done && hak_load_relaxed(&some_marked)) done = hak_os_unmark_guard(start + old_bytes, change);
-    if (done) return true;
+    bool committed = hak_os_commit(start + old_bytes, change);
+    if (committed && (!hak_load_relaxed(&some_marked) || hak_os_unmark_guard(start + old_bytes, change))) return true;
+    if (committed) hak_os_seal(start + old_bytes, hak_min_size(change, HAK_SPAN_SIZE)); /* what was its guard */
     hak_os_unmap(end, change);
     return false;
   }

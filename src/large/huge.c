@@ -81,14 +81,14 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   return hak_huge_adopt(p, bytes, dense.bytes == 0 ? HAK_HUGE_PAGES_NONE : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT : HAK_HUGE_PAGES_ALL);
 }
 
+static hak_huge_pages set_pages(void *p, size_t bytes, bool huge) {
+  hak_os_set_pages(p, bytes, huge);
+  return huge ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE;
+}
+
 /* One kind of pages: mremap moves and extends one mapping. */
 static hak_huge_pages unify(void *p, size_t bytes) {
-  if (hak_dense_is_filled(p, bytes)) {
-    hak_os_huge_pages(p, bytes);
-    return HAK_HUGE_PAGES_ALL;
-  }
-  hak_os_small_pages(p, bytes);
-  return HAK_HUGE_PAGES_NONE;
+  return set_pages(p, bytes, hak_dense_is_filled(p, bytes));
 }
 
 static size_t take_locked(hak_huge_node *n, hak_huge_pages *pages) {
@@ -249,11 +249,7 @@ static hak_huge_pages judge(void *p, size_t old_bytes, size_t bytes, hak_huge_pa
   if (!all && dense.on_trust) hak_dense_note(NULL, bytes, dense);
   hak_dense_note(p, bytes, all ? dense : none);
   if (!all && (pages == HAK_HUGE_PAGES_NONE || hak_dense_goes_on(p, old_bytes, bytes))) return pages;
-  if (all)
-    hak_os_huge_pages(p, bytes);
-  else
-    hak_os_small_pages(p, bytes);
-  return all ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE;
+  return set_pages(p, bytes, all);
 }
 
 void *hak_huge_remap(void *p, size_t old_bytes, size_t bytes, bool may_move, hak_huge_pages *pages) {

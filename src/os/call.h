@@ -14,6 +14,8 @@
 #endif
 
 HAK_INLINE bool hak_os_call_failed(long result) { return (unsigned long)result > -4096UL; }
+/* The error as errno would have it, 0: none. */
+HAK_INLINE int hak_os_call_error(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
 
 HAK_INLINE long hak_os_call_inline(long number, long a, long b, long c, long d, long e, long f) {
 #if defined(__x86_64__)

@@ -142,7 +142,7 @@ bool hak_os_extend(void *addr, size_t size, bool *taken) {
 bool hak_os_has_all_mappings(void) {
   void *p = map_counted(NULL, hak_os_page_size(), false, false);
   if (p != NULL) hak_os_unmap_own(p, hak_os_page_size());
-  return p == NULL;
+  return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE); /* under that limit what is reserved has to go back instead */
 }
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
@@ -251,10 +251,7 @@ bool hak_os_decommit(void *addr, size_t size) {
 
 bool hak_os_renew(void *addr, size_t size, bool huge) {
   if (refuse_foreign(addr, size) || map_counted(addr, size, true, true) == NULL) return false;
-  if (huge)
-    hak_os_huge_pages(addr, size);
-  else
-    hak_os_small_pages(addr, size);
+  hak_os_set_pages(addr, size, huge);
   hak_os_name(addr, size, HAK_NAME_HEAP);
   return true;
 }

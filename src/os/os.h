@@ -122,6 +122,12 @@ void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes, bool may_move
 void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
+HAK_INLINE void hak_os_set_pages(void *addr, size_t size_bytes, bool huge) {
+  if (huge)
+    hak_os_huge_pages(addr, size_bytes);
+  else
+    hak_os_small_pages(addr, size_bytes);
+}
 
 /* Makes pages that are accessible resident, whatever is in them. False: there is no memory for them. Nobody else writes there meanwhile. */
 bool hak_os_populate(void *addr, size_t size_bytes);
@@ -182,7 +188,6 @@ void hak_os_write_stderr(const char *text, size_t length);
 /* Which file a descriptor is of. False: none. */
 typedef struct hak_os_identity {
   uint64_t device, number;
-  bool is_regular;
 } hak_os_identity;
 bool hak_os_identify(int fd, hak_os_identity *out);
 /* Whether somebody may be reading there. */

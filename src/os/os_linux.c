@@ -32,8 +32,6 @@ static int error_after(bool failed, int saved) {
   return error;
 }
 
-static int error_of(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
-
 /* --- in a filter of system calls --- */
 
 /* Relaxed: a thread that is about to make a call meanwhile may make it. Only the calls without which there is no allocator are left then:
@@ -71,15 +69,15 @@ static int linux_unmap(void *addr, size_t size) {
   return error_after(munmap(addr, size) != 0, saved);
 }
 
-static int linux_unmap_own(void *addr, size_t size) { return error_of(hak_os_call(SYS_munmap, addr, size)); }
+static int linux_unmap_own(void *addr, size_t size) { return hak_os_call_error(hak_os_call(SYS_munmap, addr, size)); }
 
 static int linux_protect(void *addr, size_t size, bool accessible) {
-  return error_of(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
+  return hak_os_call_error(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
 }
 
 /* EAGAIN, of a kernel short of memory, is a failure as any other: to ask again at once gets the same answer. */
 static int linux_advise(void *addr, size_t size, int advice) {
-  if (advice != MADV_DONTNEED && advice != MADV_FREE) return hak_os_is_confined() ? EINVAL : error_of(hak_os_call(SYS_madvise, addr, size, advice));
+  if (advice != MADV_DONTNEED && advice != MADV_FREE) return hak_os_is_confined() ? EINVAL : hak_os_call_error(hak_os_call(SYS_madvise, addr, size, advice));
   int saved = errno;
   return error_after(madvise(addr, size, advice) != 0, saved);
 }
@@ -97,7 +95,7 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size, bool may_
 #endif
 
 static int linux_name(void *addr, size_t size, const char *name) {
-  return hak_os_is_confined() ? ENOSYS : error_of(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
+  return hak_os_is_confined() ? ENOSYS : hak_os_call_error(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
 }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
@@ -111,10 +109,10 @@ static int linux_barrier(void) {
 #ifdef __SANITIZE_THREAD__
   return ENOSYS;
 #else
-  int error = hak_os_is_confined() ? ENOSYS : error_of(hak_os_call(SYS_membarrier, BARRIER));
+  int error = hak_os_is_confined() ? ENOSYS : hak_os_call_error(hak_os_call(SYS_membarrier, BARRIER));
   if (error != EPERM) return error;
-  error = error_of(hak_os_call(SYS_membarrier, BARRIER_REGISTER));
-  return error != 0 ? error : error_of(hak_os_call(SYS_membarrier, BARRIER));
+  error = hak_os_call_error(hak_os_call(SYS_membarrier, BARRIER_REGISTER));
+  return error != 0 ? error : hak_os_call_error(hak_os_call(SYS_membarrier, BARRIER));
 #endif
 }
 
@@ -144,13 +142,13 @@ size_t hak_os_limit(hak_os_resource of) {
 }
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
-  return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
+  return hak_os_call_error(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
 /* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the end of one with another,
  * which it looks for first. Not libc's function: what comes back here has not been the program's. */
 bool hak_os_is_one_mapping(void *addr, size_t size) {
-  size_t page = hak_os_page_size();
+  size_t page = hak_os_given(HAK_OS_PAGE_SIZE);
   hak_os_count(&hak_os_stats.mremap);
   long result = hak_os_call(SYS_mremap, addr, size, size + page, 0, 0);
   if (!hak_os_call_failed(result)) linux_unmap_own((char *)addr + size, page);
@@ -160,7 +158,7 @@ bool hak_os_is_one_mapping(void *addr, size_t size) {
 bool hak_os_identify(int fd, hak_os_identity *out) {
   struct stat file;
   if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
-  *out = (hak_os_identity){file.st_dev, file.st_ino, S_ISREG(file.st_mode)};
+  *out = (hak_os_identity){file.st_dev, file.st_ino};
   return true;
 }
 
@@ -304,7 +302,7 @@ void hak_os_wake(uint32_t *word, bool shared) { hak_os_call(SYS_futex, word, sha
 
 /* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
  * makes this call anyway: no filter of system calls ends the program for it. */
-int hak_os_compare_with_zero(const uint32_t *word) { return error_of(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)); }
+int hak_os_compare_with_zero(const uint32_t *word) { return hak_os_call_error(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)); }
 
 int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_gettid) : hak_os_call(SYS_getpid)); }
 

@@ -23,8 +23,6 @@ typedef struct walk {
   char rest[PATH_MAX]; /* of the path */
 } walk;
 
-static int error_of(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
-
 static long open_path(int folder, const char *name, int flags) {
   return hak_os_call(SYS_openat, folder, name, O_PATH | O_CLOEXEC | flags);
 }
@@ -52,7 +50,7 @@ static int follow(walk *w, int link, const struct stat *s, hak_os_place *out, co
   struct statfs system;
   if (!is_trusted(s)) return EACCES;
   if (++w->links > LINKS_MOST) return ELOOP;
-  int error = error_of(hak_os_call(SYS_fstatfs, link, &system));
+  int error = hak_os_call_error(hak_os_call(SYS_fstatfs, link, &system));
   if (error != 0) return error;
   if (system.f_type == PROC_SUPER_MAGIC) {
     out->through = *behind == '\0';
@@ -71,7 +69,7 @@ static int follow(walk *w, int link, const struct stat *s, hak_os_place *out, co
 
 static int see(walk *w, int item, hak_os_place *out, const char *behind, bool *found) {
   struct stat s;
-  int error = error_of(hak_os_call(SYS_fstat, item, &s));
+  int error = hak_os_call_error(hak_os_call(SYS_fstat, item, &s));
   if (error != 0) return error;
   if (S_ISLNK(s.st_mode)) {
     error = follow(w, item, &s, out, behind);
@@ -84,7 +82,7 @@ static int see(walk *w, int item, hak_os_place *out, const char *behind, bool *f
   }
   if (S_ISDIR(s.st_mode)) return EISDIR;
   out->replaceable = S_ISREG(s.st_mode);
-  out->there = (hak_os_identity){s.st_dev, s.st_ino, out->replaceable};
+  out->there = (hak_os_identity){s.st_dev, s.st_ino};
   *found = true;
   return !out->replaceable && may_be_planted(w, &s) ? EACCES : 0;
 }
@@ -149,7 +147,7 @@ int hak_os_create_beside(const hak_os_place *place, char temporary[HAK_OS_NAME_B
 }
 
 int hak_os_move_into(const hak_os_place *place, const char *temporary) {
-  return error_of(hak_os_call(SYS_renameat2, place->folder, temporary, place->folder, place->name, 0));
+  return hak_os_call_error(hak_os_call(SYS_renameat2, place->folder, temporary, place->folder, place->name, 0));
 }
 
 void hak_os_remove_from(const hak_os_place *place, const char *name) { hak_os_call(SYS_unlinkat, place->folder, name, 0); }

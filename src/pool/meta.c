@@ -58,6 +58,19 @@ static bool extend_in_place(size_t needed, size_t step) {
   return true;
 }
 
+size_t hak_meta_give_back_reserved(void) {
+  size_t bytes = 0, page = hak_os_page_size();
+  hak_lock_take(&hak_meta_lock);
+  for (mapping *m = mappings; m != NULL; m = m->next) {
+    /* A page of it is the inaccessible one behind the mapping from now on. */
+    if (m->room == 0 || !hak_os_unmap_own((char *)m + m->bytes + page, m->room)) continue;
+    bytes += m->room;
+    m->room = 0;
+  }
+  hak_lock_drop(&hak_meta_lock);
+  return bytes;
+}
+
 static bool extend(size_t needed) {
   hak_assert_held(&hak_meta_lock);
   HAK_ASSERT(needed > 0 && needed % HAK_META_SIZE == 0);

@@ -37,4 +37,7 @@ unsigned long hak_meta_bytes(void);
 /* Where they are: the number-th mapping of them, the latest first. False: there is none. */
 bool hak_meta_mapping(size_t number, uintptr_t *address, size_t *bytes);
 
+/* Gives back what is reserved and not accessible. Returns the bytes. */
+size_t hak_meta_give_back_reserved(void);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "heap/heap.h"
 #include "os/os.h"
 
 /* Own memory may grow to this and a part of what is live. */
@@ -10,7 +11,6 @@
 #define STACK_TABLE_BYTES (64 * HAK_MIB) /* of address space */
 #define STACK_GROW_BYTES (64 * HAK_KIB)
 #define BUCKETS 4096
-#define HEAP_NAME_MOST 64 /* with its end */
 #define EVICTED_PART 4 /* of the stacks: from so many on that can be, their labels are evicted at once, in one walk over all */
 
 hak_lock hak_profile_lock;
@@ -22,7 +22,7 @@ static size_t table_used, table_ready;
 static uint32_t *buckets; /* places in the table; 0: none */
 static hak_os_refusal refused; /* more of either, or of samples */
 /* Entries of the table without a stack, by room, in steps of 16 bytes; linked by `next`. And stacks in it: all, and those whose label can be evicted. */
-static uint32_t holes[(sizeof(hak_profile_stack) + HAK_PROFILE_FRAMES * sizeof(uintptr_t) + HEAP_NAME_MOST) / 16 + 2];
+static uint32_t holes[(sizeof(hak_profile_stack) + HAK_PROFILE_FRAMES * sizeof(uintptr_t) + HAK_HEAP_NAME) / 16 + 2];
 static size_t stack_count, idle_count;
 
 /* --- memory --- */
@@ -191,7 +191,10 @@ hak_profile_stack *hak_stack_of(const hak_stack_origin *o) {
   hak_profile_stack *s = find_stack(o, hash);
   if (s != NULL) return s;
   if (o->depth != 0) s = add_stack(o, hash);
-  if (s == NULL && o->depth != 0 && evict_idle()) s = add_stack(o, hash);
+  if (s == NULL && o->depth != 0 && evict_idle()) {
+    if ((s = find_stack(o, hash)) != NULL) return s; /* one that has lost its label */
+    s = add_stack(o, hash);
+  }
   if (s == NULL) {
     hak_profile.stacks_dropped++;
     return (hak_profile_stack *)table;

@@ -57,10 +57,10 @@ static bool may_be_advised(const hak_region *r, size_t first, size_t n) {
   return !hak_os_is_one_mapping((char *)hak_region_address(r, first) - before, (n << HAK_SPAN_SHIFT) + before + behind);
 }
 
-/* After a purge, which for what is locked is refused. Fresh pages of a process that locks all it will have would be locked too. */
+/* After a purge, which for what is locked is refused. */
 static hak_pages renew(const hak_region *r, size_t first, size_t n, hak_pages pages) {
   bool huge = r->chunks[first / HAK_CHUNK_SPANS].huge;
-  if (pages == HAK_PAGES_MUZZY || r->populated || !may_be_advised(r, first, n)) return pages;
+  if (pages == HAK_PAGES_MUZZY || !may_be_advised(r, first, n)) return pages;
   return hak_os_renew(hak_region_address(r, first), n << HAK_SPAN_SHIFT, huge) ? HAK_PAGES_RENEWED : pages;
 }
 
@@ -89,7 +89,8 @@ static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool l
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     bool mixed = false;
     for (size_t chunk, last = SIZE_MAX; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end; last = chunk) {
-      if (chunk != last) mixed = is_mixed(r, chunk);
+      /* Fresh pages of a process that locks all it will have would be locked too: none is renewed. */
+      if (chunk != last) mixed = !r->populated && is_mixed(r, chunk);
       size_t gone = purge_in_chunk(r, chunk, mixed, keep_spans, worth, lazily);
       purged += gone;
       if (gone == 0) end = chunk;
@@ -142,7 +143,7 @@ static size_t withdraw(bool clean, uint32_t looks) {
   return bytes;
 }
 
-size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes); }
+size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes) + hak_meta_give_back_reserved(); }
 
 size_t hak_purge_withdraw_idle(uint32_t looks) { return withdraw(true, looks); }
 

@@ -398,10 +398,7 @@ bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
     hak_os_unmap_own(start, bytes);
     return false;
   }
-  if (r->chunks[first / HAK_CHUNK_SPANS].huge)
-    hak_os_huge_pages(start, bytes);
-  else
-    hak_os_small_pages(start, bytes);
+  hak_os_set_pages(start, bytes, r->chunks[first / HAK_CHUNK_SPANS].huge);
   hak_os_name(start, bytes, HAK_NAME_HEAP);
   return true;
 }

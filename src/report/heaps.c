@@ -5,9 +5,10 @@
 
 /* --- which ones --- */
 
-/* What a heap has charged that is just among the `most` largest. largest: room for so many, the most first. */
-static size_t least_of(size_t *largest, size_t most) {
+/* What a heap has charged that is just among the `most` largest, and of how many that have as much there is room. largest: room for so many, the most first. */
+static size_t least_of(size_t *largest, size_t most, size_t *equal) {
   size_t count = 0;
+  *equal = SIZE_MAX;
   if (hak_heap_count() <= most) return 0;
   for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
     size_t out = hak_load_relaxed(&h->out);
@@ -17,15 +18,19 @@ static size_t least_of(size_t *largest, size_t most) {
     for (; i > 0 && largest[i - 1] < out; i--) largest[i] = largest[i - 1];
     largest[i] = out;
   }
-  return count < most ? 0 : largest[most - 1];
+  if (count < most) return 0;
+  for (*equal = 1; *equal < most && largest[most - 1 - *equal] == largest[most - 1];) ++*equal;
+  return largest[most - 1];
 }
 
 /* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. room: for so many. */
 static size_t each_of_largest(hak_sink *s, size_t *room, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
-  size_t least = least_of(room, most), written = 0, left_out = 0;
+  size_t equal, least = least_of(room, most, &equal), written = 0, left_out = 0;
   hak_heap_row row;
   for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
-    bool shown = hak_load_relaxed(&h->out) >= least && written < most;
+    size_t out = hak_load_relaxed(&h->out);
+    bool shown = written < most && (out > least || (out == least && equal > 0));
+    equal -= shown && out == least;
     if (shown && hak_heap_read_row(h, &row)) { /* it may be gone */
       write(s, &row);
       written++;

@@ -21,7 +21,8 @@ def system_calls(library: str, command: list[str], settings: list[str]) -> dict[
     with tempfile.NamedTemporaryFile() as out:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
         run = subprocess.run(
-            ["strace", "-f", "-c", "-U", "calls,name", "-o", out.name, "-E", f"LD_PRELOAD={library}",
+            # At the same addresses each time: where a mapping is to be aligned, its address tells how many calls that takes.
+            ["setarch", "-R", "strace", "-f", "-c", "-U", "calls,name", "-o", out.name, "-E", f"LD_PRELOAD={library}",
              *(word for s in settings for word in ("-E", s)), *command],
             env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60,
         )

@@ -21,12 +21,14 @@
 
 #include "fake_os.h"
 #include "hak.h"
-extern "C" void hak_heap_decay_others(hak_deferred *deferred); // heap/heap.h
-extern "C" void hak_heap_trim_some(hak_deferred *deferred);
 #include "large/huge.h"
+#include "long_decay.h"
 #include "proc_status.h"
 #include "rotation.h"
 #include "run_program.h"
+
+extern "C" void hak_heap_decay_others(hak_deferred *deferred); // heap/heap.h
+extern "C" void hak_heap_trim_some(hak_deferred *deferred);
 
 namespace {
 
@@ -467,6 +469,7 @@ TEST(Delete, EndsWithWhatACacheHad) {
 
 // Caches that a thread had for heaps go with it: no byte of them counts, and the next threads find the memory.
 TEST(Threads, ThatEndLeaveNothing) {
+  LongDecay none_in_between; // what it takes is bounded by `held` alone
   Heap heap(8 * MIB);
   std::vector<hakmem_heap *> more;
   for (int i = 0; i < 10; i++) more.push_back(new_heap(0, heap));
@@ -734,7 +737,8 @@ TEST(Visitors, HaveHeapsThatOthersEnd) {
   static hakmem_heap *top;
   for (bool deletes : {false, true}) {
     top = new_heap(0, nullptr, 0, "top");
-    hakmem_heap *middle = new_heap(0, top, 0, "middle"), *low = new_heap(0, middle, 0, "low"), *after = new_heap(0, nullptr, 0, "after");
+    hakmem_heap *middle = new_heap(0, top, 0, "middle"), *low = new_heap(0, middle, 0, "low");
+    new_heap(0, nullptr, 0, "after");
     block_in(low, 100);
     std::vector<std::string> seen;
     struct Walk {
@@ -757,13 +761,31 @@ TEST(Visitors, HaveHeapsThatOthersEnd) {
       return true;
     };
     EXPECT_EQ(hakmem_heap_list(visit, &walk), 104u);
+    ASSERT_GT(seen.size(), 3u);
     EXPECT_EQ(seen[3], "after");
     EXPECT_EQ(heaps(), 101u);
     hakmem_heap_list([](hakmem_heap *h, void *) { return hakmem_heap_destroy(h), true; }, nullptr);
     EXPECT_EQ(heaps(), 0u);
-    (void)after;
   }
   EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// The clock may trim the heap between two blocks, on any thread, the visitor's too.
+TEST(Visitors, SeeEachBlockWhereAHeapIsTrimmedMeanwhile) {
+  Heap heap;
+  std::vector<void *> blocks;
+  for (int i = 0; i < 6; i++) blocks.push_back(hakmem_heap_malloc(heap, 300 * KIB));
+  for (int i = 0; i < 3; i++) hakmem_free(blocks[i]);
+  std::vector<void *> seen;
+  auto visit = [](void *p, size_t, void *context) {
+    static_cast<std::vector<void *> *>(context)->push_back(p);
+    hak_deferred d = {};
+    hak_heap_trim_some(&d);
+    return true;
+  };
+  EXPECT_EQ(hakmem_heap_visit(heap, visit, &seen), 3u);
+  EXPECT_EQ(seen, std::vector<void *>(blocks.begin() + 3, blocks.end()));
+  for (int i = 3; i < 6; i++) hakmem_free(blocks[i]);
 }
 
 // --- a fork beside a thread that the system, or the program in its place, keeps waiting ---

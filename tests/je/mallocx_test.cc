@@ -80,7 +80,9 @@ TEST(Mallocx, FreeWithoutCacheEmptiesSlabs) {
 TEST(Mallocx, KeptMappingsAreAsLargeAsNallocxSays) {
   for (size_t grown : {1100000, 2180366, 5000001, 30000000}) {
     for (size_t more = 0; more < 70000; more += 4096) {
-      free(rallocx(mallocx(190000, 0), grown, 0));
+      void *grows = mallocx(190000, 0), *behind = mallocx(190000, 0); /* no room to grow in place */
+      free(rallocx(grows, grown, 0));
+      free(behind);
       size_t size = (grown + 4095) / 4096 * 4096 - more;
       void *p = mallocx(size, 0);
       ASSERT_GE(sallocx(p, 0), nallocx(size, 0)) << size << " after one grown to " << grown;

@@ -164,6 +164,29 @@ TEST_F(HeapSamples, NamesOfLiveOnesAreNotEvicted) {
   EXPECT_EQ(sums("live 7").freed, 1u);
 }
 
+// The request without a label that comes when the table is full finds the stack that an eviction has just made.
+TEST_F(HeapSamples, AStackThatLosesItsLabelIsFoundWithoutIt) {
+  auto labelled = [&](uint64_t label) { // called in one place: the stacks differ by their labels alone
+    hak_tls.label = label;
+    note_main(0, 1);
+    note_free(0);
+    hak_tls.label = 0;
+  };
+  uint64_t room = 0;
+  while (hak_profile.labels_evicted == 0) labelled(++room);
+  hak_profile_reset();
+  for (uint64_t i = 1; i <= room; i++) {
+    ASSERT_EQ(hak_profile.labels_evicted, 0u);
+    labelled(i % room);
+  }
+  EXPECT_GT(hak_profile.labels_evicted, 0u);
+  size_t place = 0, stacks = 0;
+  for (const hak_profile_stack *k; (k = hak_profile_next(&place)) != nullptr;) stacks += k->depth != 0;
+  EXPECT_EQ(stacks, 1u);
+  EXPECT_EQ(hak_profile.stacks_dropped, 0u);
+  EXPECT_EQ(sums(nullptr).total, room);
+}
+
 // Each request has a label of its own; the last one keeps what it has.
 TEST_F(HeapSamples, LabelsAreEvicted) {
   for (size_t i = 0; i < 40000; i++) {

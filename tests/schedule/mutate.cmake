@@ -73,11 +73,11 @@ elseif(MUTATION STREQUAL "fork_keeps_purger")
 elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[
-  hak_meta_fork_child();
+  hak_tcache_fork_child();
   drop_locks();
 ]=])
   set(to [=[
-  hak_meta_fork_child();
+  hak_tcache_fork_child();
   drop_locks();
   hak_span_pool.lock.state = 1;
 ]=])

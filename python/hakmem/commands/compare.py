@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -309,7 +309,7 @@ def conclude(
 def show_all(console: Console, found: comparison.Comparison) -> None:
     """Warnings and how it was measured, the tables, what is to be said of them, and last what was
     found: a terminal's last lines are seen."""
-    tables.print_summary(console, [*found.warnings, *method(found.facts)])
+    tables.print_summary(console, [*found.warnings, *method(found)])
     show(console, found)
     tables.print_problems(console, found.problems)
     tables.print_notes(console, found.notes)
@@ -322,11 +322,16 @@ def show_all(console: Console, found: comparison.Comparison) -> None:
 WHERE, HOW = ("measured", "host", "kernel", "CPU"), ("load", "rounds", "settings")
 
 
-def method(facts: Mapping[str, str]) -> list[str]:
-    """Where, when and how it was measured, and what measures the same again."""
+def method(found: comparison.Comparison) -> list[str]:
+    """Where, when and how it was measured, with which settings of an allocator's own, and what
+    measures the same again."""
+    facts = found.facts
     where = ", ".join(facts[name] for name in WHERE if name in facts)
     how = "; ".join(f"{name} {facts[name]}" for name in HOW if name in facts)
     lines = [f"How it was measured: {'; '.join(text for text in (where, how) if text)}"]
+    for name, series in found.rotation.series.items():
+        given = " ".join(f"{key}={value}" for key, value in series.contender.settings.items())
+        lines.append(f"{name} ran with {given}" if given else "")
     lines.append(f"Again: {facts['command line']}" if "command line" in facts else "")
     return [line for line in lines if line]
 

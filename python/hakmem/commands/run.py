@@ -107,7 +107,7 @@ def name_interface(found: programs.Examined, library: Path) -> None:
         warn(
             "run",
             f"{found.path} calls jemalloc's {found.asks_jemalloc}, which {library.name} does not "
-            f"answer: {programs.LIBRARY_WITH_THEM} does (docs/migrating.md)",
+            f"answer: {programs.LIBRARY_WITH_THEM} does (hakmem --lib je prints its path)",
         )
 
 

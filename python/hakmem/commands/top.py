@@ -278,10 +278,10 @@ def serve(address: str, port: int, pid: int | None) -> None:
     except OSError as error:
         raise UserError(f"--serve: {address}:{port}: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S})
-    thread.start()
-    click.echo(f"http://{address}:{port}/metrics", err=True)
     stop = threading.Event()
-    interruption.call(stop.set)
+    interruption.call(stop.set)  # before there is a thread that would outlive an interrupt
+    click.echo(f"http://{address}:{port}/metrics", err=True)
+    thread.start()
     stop.wait()
     server.stop()
     thread.join()

@@ -32,10 +32,17 @@ class Shape:
 COUNT, FLAG, TEXT = Shape(int), Shape(bool), Shape(str)
 MAYBE = Shape(int, optional=True)
 NEWER = Shape(int, optional=True, newer=True)
+NEWER_FLAG = Shape(bool, optional=True, newer=True)
+NEWER_TEXT = Shape(str, optional=True, newer=True)
 
 
 def counts(names: str) -> dict[str, Shape]:
     return dict.fromkeys(names.split(), COUNT)
+
+
+def kept(names: str) -> dict[str, Shape]:
+    """What no command reads, and files of figures have."""
+    return dict.fromkeys(names.split(), NEWER)
 
 
 def figures(name: str, read: str = "") -> dict[str, Shape]:
@@ -54,6 +61,7 @@ ROW = {
         ("estimated_requested", "estimated_rounding", "hits", "misses", "refills", "flushes"),
         MAYBE,
     ),
+    **kept("group slabs handed_out requests requested"),
 }
 HEAP = {
     "name": TEXT,
@@ -61,7 +69,10 @@ HEAP = {
 }
 CLASSES, REGIONS, BLOCKS, LEVELS, HEAPS = 128, 4096, 8192, 16, 4096
 FIGURES = Shape({
-    "settings": Shape({"front_metrics": FLAG}),
+    "hakmem": NEWER_TEXT,
+    **kept("stats_version pid monotonic_ms"),
+    "settings": Shape({"front_metrics": FLAG, "profile": NEWER_TEXT, "thp": NEWER_TEXT,
+                       "hardened": NEWER_FLAG, "requests": NEWER_FLAG}),
     "total": Shape(figures("total", "accessible live")),
     "spans": Shape(figures("spans", "slabs extents extents_cached free_dirty free_clean claimed "
                                     "guards")),
@@ -75,17 +86,21 @@ FIGURES = Shape({
     "own": Shape(figures("own", "metadata tables other total")),
     "caches": Shape(figures("caches", "used unused")),
     "regions_total": Shape(figures("regions_total", "count")),
-    "estimate": Shape({"requested": MAYBE, "rounding": MAYBE}),
-    "counters": Shape(counts("alloc free slow_paths mmap_total munmap mprotect mremap madvise "
-                             "madvise_enomem madvise_other")),
+    "estimate": Shape({"requested": MAYBE, "rounding": MAYBE, "kind": NEWER_TEXT,
+                       **kept("unknown")}),
+    "counters": Shape({**counts("alloc free slow_paths mmap_total munmap mprotect mremap madvise "
+                                "madvise_enomem madvise_other"),
+                       **kept("madvise_disabled fallback_mmap huge_alloc huge_fail lean_decommit "
+                              "lean_retire prctl membarrier")}),
     "purge": Shape(figures("purge", "count bytes")),
-    "budget": Shape({**counts("target limit level refused"), "entered": many(COUNT, LEVELS)},
-                    optional=True),
+    "budget": Shape({**counts("target limit level refused"), "entered": many(COUNT, LEVELS),
+                     **kept("used resident pressure callbacks")}, optional=True),
     "process": Shape(figures("process", "used used_peak resident resident_peak"), optional=True,
                      newer=True),
     "guard": Shape(figures("guard", "frees reallocs usable_sizes")),
     "classes": many(ROW, CLASSES),
-    "regions": many(counts("base limit first_span spans map_offset"), REGIONS),
+    "regions": many({**counts("base limit first_span spans map_offset"), **kept("reserved")},
+                    REGIONS),
     "huge_blocks": many({**counts("address bytes"), "kept": FLAG}, BLOCKS),
     "huge_blocks_left_out": COUNT,
     "own_memory": many({**counts("address bytes"), "kind": TEXT}, BLOCKS),
@@ -109,7 +124,8 @@ def parse(text: bytes) -> dict:
 
 
 def pruned(value: object, shape: Shape) -> object:
-    """Without members that nobody reads: anything may be in them, and figures are kept."""
+    """Without members that the library does not write: anything may be in them, and figures are
+    kept."""
     if isinstance(value, dict) and isinstance(shape.kind, Mapping):
         return {name: pruned(value[name], part) for name, part in shape.kind.items()}
     if isinstance(value, list) and isinstance(shape.kind, Shape):

@@ -28,6 +28,7 @@ PPROF_TEXT, JEMALLOC_TEXT, GZIP, PROTO = (
 COUNTS = rb"(\d+): (\d+) \[(\d+): (\d+)\]"
 STACK = re.compile(rb" *" + COUNTS + rb" @((?: 0x[0-9a-f]+)*)$")
 ADDRESSES, SUMS = re.compile(rb"@((?: 0x[0-9a-f]+)*)$"), re.compile(rb" *t\*: " + COUNTS + rb"$")
+JSON_HEAD = re.compile(rb'\s*\{\s*"hakmem_heap_profile"')
 SINCE = re.compile(rb"since (\d+)(?: and until (\d+))? \(ms, Unix time\)")
 NUMBERED = re.compile(r"\.(\d+)\.\d+\.[a-z]+$")
 MAPPINGS = b"MAPPED_LIBRARIES:"
@@ -84,13 +85,15 @@ class Stack:
 def is_profile(head: bytes) -> bool:
     """Whether a file that begins so can be one of these, or the JSON that has all."""
     marks = (PPROF_TEXT, JEMALLOC_TEXT, GZIP, PROTO)
-    return head.startswith(marks) or re.match(rb'\s*\{\s*"hakmem_heap_profile"', head) is not None
+    return head.startswith(marks) or JSON_HEAD.match(head) is not None
 
 
 def document_of(data: bytes, path: Path, written_ms: int) -> dict | None:
     """None for another format; ValueError says what is wrong with one of these."""
     if data.startswith(GZIP):
         data = unpacked(data)
+    if JSON_HEAD.match(data):
+        return None
     if data.startswith(PPROF_TEXT):
         told = of_text(data, jemalloc=False)
     elif data.startswith(JEMALLOC_TEXT):

@@ -42,6 +42,7 @@ LOADED_WITHIN_S = 0.3
 # Between two looks while it is sampled: an answer is kept in case that the process ends.
 LOOK_EACH_S = 0.25
 ABSENT = "there is no hakmem in it"
+ENDS = "it runs another program now, or ends"
 STOPPED = "it is stopped (kill -CONT lets it go on)"
 Tick = Callable[[float], None]
 
@@ -146,7 +147,7 @@ class Switched(Source):
         if len(data) < WORDS.size or data[: len(MAGIC)] != MAGIC:
             if not Path(f"/proc/{self.pid}").exists():
                 raise UserError(f"there is no process {self.pid} (any more)")
-            raise self.failed("it runs another program now, or ends")
+            raise self.failed(ENDS)
         return WORDS.unpack(data)
 
     def write(self, offset: int, data: bytes) -> None:
@@ -233,20 +234,25 @@ class Switched(Source):
         raise self.failed("it has not answered")
 
     def whole_answer(self) -> Answer | None:
-        """None for one that is being written."""
+        """None for one that is being written. What the command adds is read before the last look at
+        the sequence: where the process executes another program, that is the other one's."""
         *_, sequence, error, address, size, _, _ = self.read()
         if sequence % 2 != 0:
             return None
         data = b"" if error or size > BYTES_MOST else at(self.memory, address, size)
+        with plain_errors(self.pid):
+            program, title = program_of(self.pid) or self.name, title_of(self.pid)
+            maps = mapping_lines(self.pid)
         if self.read()[4] != sequence:
             return None
         if error:
             raise self.failed(f"it could not write its profile: {os.strerror(error)}")
         if not data or len(data) < size:
             raise self.failed("its answer is cut short")
-        with plain_errors(self.pid):
-            program = program_of(self.pid) or self.name
-            return Answer(self, data, program, mapping_lines(self.pid), title_of(self.pid))
+        # Its first thread has ended, others end: the memory is still there.
+        if not maps:
+            raise self.failed(ENDS)
+        return Answer(self, data, program, maps, title)
 
 
 @dataclass(frozen=True)

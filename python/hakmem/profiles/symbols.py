@@ -75,7 +75,6 @@ class Module:
     build_id: str = ""
     changed_ms: int = 0
     problem: str = ""
-    is_asked: bool = False
     frames: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
 
     def take(self, answer: dict, offsets: Sequence[int], names: Names) -> None:
@@ -192,7 +191,6 @@ class Symboliser:
 
     def ask(self, path: str, wanted: Sequence[tuple[int, Mapped]]) -> None:
         module = self.modules.setdefault(path, Module(path))
-        module.is_asked = True
         if len(self.modules) > MODULES_MOST:
             module.problem = "too many files"
         offsets = sorted({offset_in(a, m) for a, m in wanted} - module.frames.keys())
@@ -260,7 +258,7 @@ class Symboliser:
     def remarks(self) -> list[str]:
         """What the reader should know of the names."""
         shown = sorted(
-            (m for m in self.modules.values() if m.is_asked and not is_hakmem(m.path)),
+            (m for m in self.modules.values() if not is_hakmem(m.path)),
             key=lambda m: m.path,
         )
         nameless = [m for m in shown if not m.has_names]

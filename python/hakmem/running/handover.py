@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running import programs
-from hakmem.running.threads import rename
+from hakmem.running.threads import take_name
 
 # A terminal sends these to the program too: then our part is to wait.
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
@@ -74,7 +74,7 @@ class Handover:
         process was there, or it found one that has not set up anything yet."""
         self.unmask()
         self.pid = pid
-        self.name = rename()
+        self.name = take_name()
         for number in self.kept:
             self.send(number)
 
@@ -84,7 +84,7 @@ class Handover:
         for number, handler in self.before.items():
             signal.signal(number, handler)
         if self.name:
-            rename(self.name)
+            take_name(self.name)
         if self.kept and not self.pid:
             signal.raise_signal(self.kept[0])
 

@@ -44,7 +44,7 @@ WAITING = "hakmem-waits"
 PR_SET_NAME = 15
 
 
-def rename(name: str = WAITING) -> str:
+def take_name(name: str = WAITING) -> str:
     """The name of this process before. By that of waiting, whoever is given this process's number
     can find the program's."""
     before = Path("/proc/self/comm").read_text(errors="replace").rstrip("\n")

@@ -1,1 +1,0 @@
-"""Which allocators there are, and where they lie."""

@@ -1,1 +1,0 @@
-"""One kind of experiment each: what runs, what is made of it."""

@@ -1,1 +1,0 @@
-"""One process from outside: hakmem's page in it, and the kernel's."""

@@ -1,1 +1,0 @@
-"""Heap profiles: read, named, compared, written in other formats."""

@@ -1,1 +1,0 @@
-"""Starting programs, and seeing which allocator served them."""

@@ -1,1 +1,0 @@
-"""What a program allocated: written down, summed up, run again."""
