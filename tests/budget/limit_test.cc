@@ -211,7 +211,7 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
   std::vector<std::thread> threads;
   std::atomic<unsigned> asleep{0};
   std::atomic<bool> end{false};
-  for (unsigned t = 0; t < THREADS; t++)
+  for (unsigned t = 0; t < THREADS; t++) {
     threads.emplace_back([&] {
       for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(1)); // until it has a cache
       for (size_t size : {2500, 7000, 40000, 90000}) {
@@ -222,7 +222,8 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
       asleep++;
       while (!end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
-  while (asleep < THREADS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (asleep <= t) std::this_thread::sleep_for(std::chrono::milliseconds(1)); // in turn: none has what another has freed
+  }
   EXPECT_GT(used(), 12 * MIB) << "they are to keep something";
   std::vector<Block> blocks = fill(10000);
   EXPECT_GE(blocks.size() * 10240, LIMIT - 6 * MIB);
