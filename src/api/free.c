@@ -81,12 +81,11 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
-HAK_INLINE bool free_known(void *p, unsigned code) {
-  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p));
-  return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
+HAK_INLINE bool give_fenced(void *p, size_t code) {
+  return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, (unsigned)code - 1);
 }
 
-HAK_INLINE bool give_known(void *p, size_t code) { return free_known(p, (unsigned)code) || free_in_further(p); }
+HAK_INLINE bool give_in_heap(void *p) { return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p)); }
 
 static HAK_NOINLINE void free_slowly(void *p) {
   if (p == NULL) return;
@@ -95,13 +94,22 @@ static HAK_NOINLINE void free_slowly(void *p) {
   hak_slow_exit(&d);
 }
 
+static HAK_NOINLINE void free_in_heap(void *p) {
+  if (!give_in_heap(p)) free_slowly(p);
+}
+
 HAK_NOINLINE void hak_free_slow(void *p, size_t code) {
-  if (!give_known(p, code)) free_slowly(p);
+  if (code == HAK_CODE_SAMPLED)
+    free_in_heap(p);
+  else if (!give_fenced(p, code) && !free_in_further(p))
+    free_slowly(p);
 }
 
 void hak_give_any(void *p, const void *caller, hak_deferred *d) {
   size_t offset, code = hak_tcache_code(p, &offset);
-  if (!hak_tcache_push_code(p, code) && !give_known(p, code)) give(p, caller, d);
+  if (hak_tcache_push_code(p, code)) return;
+  if (code == HAK_CODE_SAMPLED ? give_in_heap(p) : give_fenced(p, code) || free_in_further(p)) return;
+  give(p, caller, d);
 }
 
 size_t hak_block_size(const void *p) {
