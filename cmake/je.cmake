@@ -1,6 +1,6 @@
 # libhakmem-je.so: the core with jemalloc's interface. Included where libraries that replace malloc are built.
 file(GLOB je_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/je/*.c)
-hakmem_shared(hakmem_je ${HAKMEM_CORE_SOURCES} ${PROJECT_SOURCE_DIR}/src/api/totals.c ${je_sources})
+hakmem_shared(hakmem_je ${HAKMEM_CORE_SOURCES} ${PROJECT_SOURCE_DIR}/src/entry/counted.c ${je_sources})
 
 # The main library's symbols and jemalloc's.
 set(je_names mallocx rallocx xallocx sallocx dallocx sdallocx mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message malloc_conf malloc_conf_2_conf_harder)

@@ -4,9 +4,9 @@
  * can reach is half changed, every cache without a thread is on the list of unused ones once, and it can use all of them, and fork
  * again. One bin a cache stands for all of them, the registry's lock for the arenas' too.
  *
- * mirrors src/api/thread.c: {NULL, hak_tcache_fork_lock, hak_tcache_fork_unlock},
- * mirrors src/api/thread.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
- * mirrors src/api/thread.c: hak_pool_fork_child();
+ * mirrors src/life/thread.c: {NULL, hak_tcache_fork_lock, hak_tcache_fork_unlock},
+ * mirrors src/life/thread.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
+ * mirrors src/life/thread.c: hak_pool_fork_child();
  * mirrors src/tcache/tcache.c: if (!t->used || t == hak_tls.cache || t == hak_tls.aside) continue;
  * mirrors src/arena/arena.c: for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
  * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
@@ -16,7 +16,7 @@
  * flags -E
  *
  * finding SKIPS_WALK_LOCK: assertion | the heap walk's lock is not taken: in the window it is taken free, its drop is skipped, and the parent's next walk waits for ever
- * mended SKIPS_WALK_LOCK src/api/thread.c: {&hak_heap_check_lock},
+ * mended SKIPS_WALK_LOCK src/life/thread.c: {&hak_heap_check_lock},
  *
  * mutant LOCKS_REVERSED: assertion | the locks are taken against their ranks
  * mutant SKIPS_BIN_LOCKS: assertion | the bins' locks are not taken

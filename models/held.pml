@@ -6,13 +6,13 @@
  * passed within it, or a resize: LOOKS is one more than there are such. In the program a round is
  * a wait in quarantine, and looks are a millisecond apart.
  *
- * mirrors src/api/held.h: hak_store_relaxed(hak_held_byte(r, hak_held_offset(r, p)), HAK_CHANGING);
- * mirrors src/api/held.h: __atomic_thread_fence(__ATOMIC_RELEASE);
- * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_HELD);
- * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_NOT_HELD);
- * mirrors src/api/trailer.h: hak_store_release((uint64_t *)(void *)((char *)p + end), key.word ^ content << HAK_TRAILER_CHECK_BITS);
- * mirrors src/api/harden.c: hak_trailer_write(p, block_size, size, family);
- * mirrors src/api/sweep.c: return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
+ * mirrors src/harden/held.h: hak_store_relaxed(hak_held_byte(r, hak_held_offset(r, p)), HAK_CHANGING);
+ * mirrors src/harden/held.h: __atomic_thread_fence(__ATOMIC_RELEASE);
+ * mirrors src/harden/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_HELD);
+ * mirrors src/harden/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_NOT_HELD);
+ * mirrors src/harden/trailer.h: hak_store_release((uint64_t *)(void *)((char *)p + end), key.word ^ content << HAK_TRAILER_CHECK_BITS);
+ * mirrors src/harden/entries.c: hak_trailer_write(p, block_size, size, family);
+ * mirrors src/harden/sweep.c: return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
  *
  * variant DAMAGED | what the program writes behind a block that it keeps is reported
  * variant WRITTEN_AFTER_FREE | and what it writes into a free one

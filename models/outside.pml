@@ -2,12 +2,12 @@
  * each answer, and then ends its request or is killed; from its first answer on another one asks, too. Two threads look whenever there is news for
  * them. Each word has a store buffer of its own.
  *
- * mirrors src/api/outside.c: return is_renewed(beat) || (beat != 0 && now_ms < hak_load_relaxed(&until_ms));
- * mirrors src/api/outside.c: if (!is_news(now_ms) || hak_inside_own_fork()) return;
- * mirrors src/api/outside.c: if (hak_cas_acquire(&turn, &expected, 1)) {
- * mirrors src/api/outside.c: if (error == EAGAIN) return;
- * mirrors src/api/outside.c: __atomic_thread_fence(__ATOMIC_RELEASE);
- * mirrors src/api/outside.c: hak_store_release(&hak_outside.sequence, odd + 1 == 0 ? 2 : odd + 1);
+ * mirrors src/watch/outside.c: return is_renewed(beat) || (beat != 0 && now_ms < hak_load_relaxed(&until_ms));
+ * mirrors src/watch/outside.c: if (!is_news(now_ms) || hak_inside_own_fork()) return;
+ * mirrors src/watch/outside.c: if (hak_cas_acquire(&turn, &expected, 1)) {
+ * mirrors src/watch/outside.c: if (error == EAGAIN) return;
+ * mirrors src/watch/outside.c: __atomic_thread_fence(__ATOMIC_RELEASE);
+ * mirrors src/watch/outside.c: hak_store_release(&hak_outside.sequence, odd + 1 == 0 ? 2 : odd + 1);
  *
  * mutant BEAT_BEFORE_RATE: assertion | the beat is written before its rate
  * mutant ODD_WITHOUT_FENCE: assertion | the answer's bytes may be seen before the odd number

@@ -14,13 +14,13 @@
 #define HAK_HARD_RANDOM 16      /* which free block is used next cannot be predicted */
 #define HAK_HARD_GUARDS 32      /* every 16th span is inaccessible, and so is what is around huge blocks */
 
-/* Of a free block of a slab so many bytes are zero; its last 8 are too, or they are the trailer of who had it last. api/trailer.h is
+/* Of a free block of a slab so many bytes are zero; its last 8 are too, or they are the trailer of who had it last. harden/trailer.h is
  * written for this number: two runs of 8 pairs. */
 #define HAK_ZEROED_BYTES 256
 
 #define HAK_HARD(feature) ((HAK_HARDENED & HAK_HARD_##feature) != 0)
 
-/* Whether there is something to see in blocks that nobody frees or takes (api/sweep.h). */
+/* Whether there is something to see in blocks that nobody frees or takes (harden/sweep.h). */
 #define HAK_HARD_SWEEP (HAK_HARD(CHECKED_FREE) && (HAK_HARD(CANARY) || HAK_HARD(ZERO)))
 
 /* A build whose blocks need no preparation: the fast paths of malloc and free stay in the entry points' bodies, with the

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "api/heaps.h"
-#include "api/thread.h"
+#include "entry/heaps.h"
 #include "je/je.h"
+#include "life/thread.h"
 
 hak_lock hak_je_lock;
 static hak_je_arena arenas[HAK_JE_ARENAS]; /* the first ones are the main heap */

@@ -1,9 +1,9 @@
 /* What is written at exit: statistics, the last profile, and a line on what is live. */
 #include <stdlib.h>
 
-#include "api/thread.h"
-#include "api/usage.h"
+#include "entry/usage.h"
 #include "je/je.h"
+#include "life/thread.h"
 
 void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/thread.h"
+#include "life/thread.h"
 
 HAK_EXPORT int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
 HAK_EXPORT int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/slow_exit.h"
+#include "entry/slow_exit.h"
 #include "je/ctl.h"
 
 uint64_t hak_je_flushes;

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/where.h"
+#include "entry/where.h"
 #include "je/ctl.h"
 
 typedef struct use {

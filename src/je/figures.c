@@ -1,9 +1,9 @@
 /* The snapshot that stats.* shows, as of the last epoch; and the tables of size classes. hak_je_lock. */
 #include <string.h>
 
-#include "api/heaps.h"
-#include "api/usage.h"
 #include "hakmem/stats.h"
+#include "entry/heaps.h"
+#include "entry/usage.h"
 #include "je/je.h"
 
 #define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* ordinary classes */

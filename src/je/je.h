@@ -9,8 +9,8 @@
 
 #include <stdio.h> /* ssize_t */
 
-#include "api/api.h"
 #include "hakmem/heap.h"
+#include "entry/entry.h"
 
 #define HAK_JE_PAGE ((size_t)4096)
 #define HAK_JE_ARENAS 4095     /* the most: MALLOCX_ARENA has 12 bits, of which 0 says none. The next two stand for others */

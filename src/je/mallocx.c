@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/heaps.h"
-#include "api/sampling.h"
-#include "api/slow_exit.h"
-#include "api/thread.h"
+#include "entry/heaps.h"
+#include "entry/sampling.h"
+#include "entry/slow_exit.h"
 #include "je/je.h"
+#include "life/thread.h"
 
 HAK_EXPORT void *mallocx(size_t size, int flags);
 HAK_EXPORT void *rallocx(void *p, size_t size, int flags);

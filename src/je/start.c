@@ -1,6 +1,6 @@
 /* The start of the je box. */
-#include "api/init.h"
 #include "je/je.h"
+#include "life/init.h"
 
 /* The core's start is in the middle: what can be set at the start alone is set before it, by settings that hakmem's own are above; and fork takes this
  * box's lock before the core's, whose handlers are registered first. A mallctl before finds defaults. */

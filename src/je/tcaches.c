@@ -1,6 +1,6 @@
 /* Explicit thread caches (tcache.create): of each small class a few blocks, the latest first, which their first words link. The program sees to it that
  * one thread at a time uses a cache. What no cache has comes from slabs, and goes back there. */
-#include "api/slow_exit.h"
+#include "entry/slow_exit.h"
 #include "je/je.h"
 
 typedef struct explicit_cache {

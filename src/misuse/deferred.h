@@ -1,5 +1,5 @@
 /* Work that a lower layer found and did not do: its caller does it once no lock is held, at the end of a slow path
- * (api/slow_exit.c). Zeroed at first. */
+ * (entry/slow_exit.c). Zeroed at first. */
 #ifndef HAK_MISUSE_DEFERRED_H
 #define HAK_MISUSE_DEFERRED_H
 

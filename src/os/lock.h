@@ -25,7 +25,7 @@ typedef struct hak_lock {
 #endif
 } hak_lock;
 
-/* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/thread.c only). */
+/* Identity of the thread that is inside fork() and holds every lock, or NULL (written in life/thread.c only). */
 extern const void *hak_fork_holder;
 /* This process is a fork's child. Relaxed. */
 extern bool hak_forked;

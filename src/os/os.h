@@ -18,7 +18,6 @@
 #include "base/policy.h"
 #include "base/schedule.h"
 #include "os/counters.def"
-#include "os/lock.h"
 
 /* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
 struct hak_os_ops {

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "entry/entry.h"
 #include "os/print.h"
 
 #ifndef RTLD_DEEPBIND

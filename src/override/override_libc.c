@@ -1,4 +1,4 @@
-/* The malloc family under its C names. Each entry has the fast path in its own body (api/api.h).
+/* The malloc family under its C names. Each entry has the fast path in its own body (entry/entry.h).
  *
  * A program may bring a malloc of its own: malloc, calloc, realloc and free are all of one by glibc's manual ("Replacing
  * malloc"). The loader then binds these four to the program's and the rest to ours, so an entry below that takes a block which
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "entry/entry.h"
 #include "os/glibc_malloc.h"
 #include "os/os.h"
 #include "override/serves.h"

@@ -10,7 +10,7 @@
 #include <new>
 
 extern "C" {
-#include "api/api.h"
+#include "entry/entry.h"
 }
 
 #if HAK_WEAK_CXX_RUNTIME

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <sys/prctl.h>
 
-#include "api/api.h"
+#include "entry/entry.h"
 #include "os/call.h"
 #include "os/memory_limits.h"
 #include "os/os.h"

@@ -3,9 +3,9 @@
 #include <limits.h>
 #include <string.h>
 
-#include "api/usage.h"
 #include "hakmem/hakmem.h"
 #include "hakmem/stats.h"
+#include "entry/usage.h"
 #include "os/os.h"
 
 /* --- blocks --- */

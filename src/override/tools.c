@@ -3,8 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "api/totals.h"
 #include "hakmem/hakmem.h"
+#include "entry/totals.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "override/serves.h"
@@ -50,7 +50,7 @@ static bool valgrind_serves(char **variables) {
   return false;
 }
 
-/* Before the allocator's own (api/init.c), and without a function of libc where there is a sanitizer: it replaces most of them,
+/* Before the allocator's own (life/init.c), and without a function of libc where there is a sanitizer: it replaces most of them,
  * and AddressSanitizer ends a program in which this library comes before it at the first one called. */
 __attribute__((constructor(101))) static void say(int argc, char **argv, char **variables) {
   (void)argc, (void)argv;
@@ -64,7 +64,7 @@ __attribute__((constructor(101))) static void say(int argc, char **argv, char **
 }
 
 /* A program that is linked to jemalloc asks it by mallctl what this library does not tell: few KB, and alarms for nothing. Who looks at figures, or sits at a
- * terminal, is told. After api/init.c, which is linked before: the settings are known. */
+ * terminal, is told. After life/init.c, which is linked before: the settings are known. */
 __attribute__((constructor)) static void name_interface(void) {
   if (HAK_TOTALS || mallctl == NULL || !hak_override_serves()) return;
   int64_t stats = 0, verbose = 0;

@@ -3,7 +3,7 @@
 #ifndef HAK_PROFILE_STACKS_H
 #define HAK_PROFILE_STACKS_H
 
-#include "profile/profile.h"
+#include "profile/state.h"
 
 /* What a sample is summed up by. */
 typedef struct hak_stack_origin {

@@ -55,7 +55,7 @@ typedef struct hak_span {
   uint8_t class_code;
   uint8_t list; /* see slab/slab.h */
   uint16_t span_count; /* of the slab or extent */
-  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; claimed: api/reserve.c */
+  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; claimed: entry/reserve.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
   uint32_t place;      /* of the first span of what a heap has: in its list (heap/blocks.c); that heap's lock */
 } hak_span;
@@ -86,7 +86,7 @@ typedef struct hak_region {
   /* cold from here */
   hak_span *spans;
   uint64_t *bitmaps;
-  uint8_t *held; /* hardened build: a byte a granule: who has the block that starts there, api/held.h */
+  uint8_t *held; /* hardened build: a byte a granule: who has the block that starts there, harden/held.h */
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes; /* grows up to span_count */

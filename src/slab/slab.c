@@ -120,7 +120,7 @@ static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   HAK_ASSERT(hak_slab_free_count(s) == s->bumped && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   hak_sub_single(&set->slabs, 1);
-  if (HAK_HARD_SWEEP) hak_store_relaxed(&s->bumped, 0); /* api/sweep.c */
+  if (HAK_HARD_SWEEP) hak_store_relaxed(&s->bumped, 0); /* harden/sweep.c */
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 

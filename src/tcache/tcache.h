@@ -58,7 +58,7 @@ typedef struct hak_tcache {
   uint64_t exit_ms;    /* relaxed, read by any thread: the last slow exit */
   uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
-  void *attached; /* metadata of the box above that keeps something with the cache (api/quarantine.h); NULL: none yet */
+  void *attached; /* metadata of the box above that keeps something with the cache (harden/quarantine.h); NULL: none yet */
   void *heaps;    /* the same of heap/cache.h; set by the owner */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */

@@ -15,7 +15,7 @@
 #include <vector>
 
 extern "C" {
-#include "api/sweep.h"
+#include "harden/sweep.h"
 }
 #include "hak.h"
 #include "run_program.h"

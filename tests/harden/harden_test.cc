@@ -24,7 +24,7 @@
 #include <vector>
 
 extern "C" {
-#include "api/sweep.h"
+#include "harden/sweep.h"
 #include "tcache/counted.h"
 }
 #include "hak.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 extern "C" {
-#include "api/trailer.h"
+#include "harden/trailer.h"
 }
 
 namespace {

@@ -10,7 +10,7 @@
 #include "hak.h"
 extern "C" {
 #include "hakmem/heap.h"
-#include "api/sweep.h"
+#include "harden/sweep.h"
 #include "guard/fault.h"
 #include "hakmem/stats.h"
 #include "heap/heap.h"

@@ -19,7 +19,7 @@
 #include "hakmem/hakmem.h"
 
 extern "C" {
-#include "api/thread.h"
+#include "life/thread.h"
 #include "large/extent.h"
 #include "os/cpu.h"
 #include "os/os.h"

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "api/slow_exit.h"
+#include "entry/slow_exit.h"
 #include "heap/heap.h"
 #include "large/huge.h"
 #include "pool/span_pool.h"

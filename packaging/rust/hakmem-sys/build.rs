@@ -9,11 +9,11 @@ const HARDENING: &str = "63";
 
 /// What the feature `hardened` adds to the sources.
 const HARDENED_SOURCES: [&str; 8] = [
-    "api/harden.c",
-    "api/operators.c",
-    "api/quarantine.c",
-    "api/sweep.c",
-    "api/trailer.c",
+    "harden/entries.c",
+    "harden/operators.c",
+    "harden/quarantine.c",
+    "harden/sweep.c",
+    "harden/trailer.c",
     "guard/empty.c",
     "large/guard_pages.c",
     "large/quarantine.c",
@@ -79,7 +79,7 @@ fn c_folder() -> PathBuf {
 }
 
 /// Of libhakmem-je.so alone, whose names a program's own jemalloc may have.
-const OTHER_SOURCES: [&str; 2] = ["je", "api/totals.c"];
+const OTHER_SOURCES: [&str; 2] = ["je", "entry/counted.c"];
 
 /// Every C file but those of another library and of the features that are off.
 fn sources(src: &Path) -> Vec<PathBuf> {

@@ -51,9 +51,9 @@ SCRIPT_DEPTH = 4
 SCRIPT_LINE_BYTES = 256
 # The loader lists the libraries of the largest programs within a second.
 LIST_LIMIT_S = 10
-# In a program that holds hakmem itself, with symbols or without: a message of src/api/init.c.
+# In a program that holds hakmem itself, with symbols or without: a message of src/life/init.c.
 MARK_OF_HAKMEM = b"hakmem: version %s\n"
-# And the note of src/api/outside.c, which is found without reading all of a library.
+# And the note of src/watch/outside.c, which is found without reading all of a library.
 NOTE_OF_HAKMEM = "hakmem"
 # What the loader says of a library that it would load.
 LOADED = re.compile(r"^\s+\S+ => (/.+) \(0x[0-9a-f]+\)$", re.MULTILINE)

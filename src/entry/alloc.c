@@ -1,0 +1,176 @@
+/* New blocks, below the entry points and the checks of the hardened build. The shape of a request that no cache has a block for:
+ *
+ *   hak_malloc_slow …        the entry: counts, ends in the one slow exit
+ *     hak_take               by size: class, or large; in a thread with a default heap, that heap
+ *       take_class           a sample that is due; else the thread's cache, or its arena   no lock is held on the way,
+ *       take_large           kept mapping, extent, new mapping                            and no exit is taken
+ *     memory is out          hak_reclaim, and once more */
+#include <errno.h>
+
+#include "entry/entry.h"
+#include "entry/heaps.h"
+#include "entry/reclaim_turn.h"
+#include "entry/sampling.h"
+#include "entry/slow_exit.h"
+#include "large/extent.h"
+#include "large/huge.h"
+#include "large/large.h"
+#include "life/thread.h"
+#include "os/callers.h"
+#include "os/os.h"
+#include "reclaim/decay.h"
+
+/* The last answer to a request. */
+static void *finally(void *p) {
+  if (HAK_UNLIKELY(p == NULL)) hak_budget_note_failure();
+  return p;
+}
+
+static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
+  if (size > PTRDIFF_MAX) return NULL;
+  if (!hak_start()) {
+    *zeroed = true;
+    return hak_huge_alloc(size, align, zeros);
+  }
+  *zeroed = false;
+  void *p = HAK_HARD(GUARDS) || zeros ? NULL : hak_large_reuse(size, align);
+  if (p == NULL) {
+    hak_slow_entry(true); /* gives a full pool what caches and depots hold */
+    p = hak_large_alloc(size, align, zeros, zeroed);
+  }
+  if (HAK_LIKELY(p != NULL)) return p;
+  hak_reclaim(d);
+  return finally(hak_large_alloc(size, align, zeros, zeroed));
+}
+
+static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
+  void *p;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p, d)) return p;
+  p = take_large(size, align, zeros, zeroed, d);
+  if (HAK_LIKELY(p != NULL))
+    hak_sampled_count_large(p, size);
+  else
+    hak_forbid_look("allocation", NULL, size);
+  return p;
+}
+
+void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+  hak_deferred d = {0};
+  void *p = take_counted_large(size, align, zeros, zeroed, &d);
+  hak_slow_exit(&d); /* before the new pages are touched */
+  return p;
+}
+
+static void *take_class_from(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+  if (HAK_LIKELY(t != NULL)) return hak_tcache_alloc(t, class_code, d);
+  return hak_started() ? hak_arena_alloc(class_code, d) : NULL;
+}
+
+static void note_request(const void *p, unsigned class_code, size_t size) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
+}
+
+/* What the countdown has ended for; the block, or NULL where it is any. */
+static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
+  hak_due due = hak_count_end(size);
+  if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
+  if (HAK_LIKELY(!due.guard && !due.profile)) {
+    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
+    if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
+    return any;
+  }
+  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, d);
+  note_request(p, class_code, size);
+  return p;
+}
+
+/* Near a target, whole spans are an extent, whose pages beyond the request are given back. The request is counted. */
+static void *take_class(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
+  bool zeroed;
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT && size <= HAK_SMALL_MAX);
+  if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
+    void *drawn;
+    if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, &zeroed, &drawn, d)) return drawn;
+    drawn = take_drawn(class_code, size, align, d);
+    if (drawn != NULL) return drawn;
+  }
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return take_large(size, align, false, &zeroed, d);
+  hak_tcache *t = hak_thread_grown();
+  HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
+  hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
+  void *p = take_class_from(t, class_code, d);
+  note_request(p, class_code, size);
+  if (HAK_LIKELY(p != NULL)) return p;
+  hak_reclaim(d);
+  return finally(take_class_from(hak_thread_grown(), class_code, d));
+}
+
+void *hak_no_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+void *hak_invalid(void) {
+  errno = EINVAL;
+  return NULL;
+}
+
+void *hak_take(size_t size, size_t align, hak_deferred *d) {
+  bool zeroed;
+  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  return c < 0 ? take_counted_large(size, align, false, &zeroed, d) : take_class((unsigned)c, size, align, d);
+}
+
+static HAK_NOINLINE void *malloc_long(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return hak_malloc_for(size, HAK_CALLER());
+  hak_deferred d = {0};
+  void *p = hak_take(size, HAK_GRANULE, &d);
+  hak_slow_exit(&d);
+  return hak_or_no_memory(p);
+}
+
+HAK_INLINE void *pop_fenced(size_t size) {
+  return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0) ? hak_tcache_pop_fenced(hak_class_for(size)) : NULL;
+}
+
+void *hak_malloc_for(size_t size, const void *caller) {
+  bool was = hak_caller_keeps(caller) && hak_heap_suspend();
+  void *p = hak_malloc_slow(size);
+  hak_heap_resume(was);
+  return p;
+}
+
+HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+  void *p = pop_fenced(size);
+  return HAK_LIKELY(p != NULL) ? p : malloc_long(size);
+}
+
+void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) {
+  hak_deferred d = {0};
+  void *p = take_class(class_code, size, align, &d);
+  hak_slow_exit(&d);
+  return hak_or_no_memory(p);
+}
+
+void *hak_raw_aligned(size_t align, size_t size) {
+  int class_code = hak_class_for_aligned(size, align);
+  if (class_code >= 0) {
+    void *p = hak_count_request(size) ? hak_tcache_pop_class((unsigned)class_code) : NULL;
+    return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
+  }
+  bool zeroed;
+  return hak_or_no_memory(hak_raw_large(size, align, false, &zeroed));
+}
+
+/* Below the entries, with the short ways first. */
+void *hak_take_any(size_t size, size_t align, hak_deferred *d) {
+  void *p = NULL;
+  if (align <= HAK_GRANULE) {
+    p = hak_tcache_pop(size);
+    if (p == NULL) p = pop_fenced(size);
+  } else {
+    int c = hak_class_for_aligned(size, align);
+    if (c >= 0 && hak_count_request(size)) p = hak_tcache_pop_class((unsigned)c);
+  }
+  return HAK_LIKELY(p != NULL) ? p : hak_take(size, align, d);
+}

@@ -1,0 +1,223 @@
+/* Requests of heaps, and frees of their blocks. */
+#include "entry/heaps.h"
+
+#include "entry/reclaim_turn.h"
+#include "entry/sampling.h"
+#include "entry/slow_exit.h"
+#include "heap/cache.h"
+#include "large/huge.h"
+#include "life/thread.h"
+#include "tcache/counted.h"
+#include "watch/black_box.h"
+
+/* --- requests --- */
+
+typedef struct request {
+  hak_heap *h;
+  hak_tcache *t;
+  unsigned c; /* of a new block */
+  size_t size, align;
+  bool *zeroed;
+  void *grows; /* a block, in place; NULL: a new one */
+  hak_span *span; /* of that; NULL: a mapping */
+} request;
+
+/* By which the thread's cache has such blocks; HAK_CLASS_COUNT: it has none. */
+static unsigned cached_class(const request *q) {
+  if (q->t == NULL || q->grows != NULL) return HAK_CLASS_COUNT;
+  if (q->c < HAK_CLASS_COUNT) return hak_heap_has_slabs(q->h, q->c) ? q->c : HAK_CLASS_COUNT;
+  return q->align <= HAK_SPAN_SIZE ? hak_heap_large_class(q->size) : HAK_CLASS_COUNT;
+}
+
+static hak_heap_try attempt(const request *q, hak_deferred *d) {
+  unsigned cached = cached_class(q);
+  if (cached < HAK_CLASS_COUNT) {
+    hak_heap_try r = hak_heap_cached_alloc(q->t, q->h, cached, d);
+    *q->zeroed = false;
+    if (r.p != NULL || r.refuser != NULL) return r;
+  }
+  hak_heap_fold(q->t, q->h);
+  if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
+  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
+}
+
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap `of`. */
+static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred *d) {
+  hak_lock_take(&hak_heaps_lock);
+  void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
+  void *context = h->context;
+  bool due = callback != NULL && !hak_heap_was_called(h) && !called;
+  hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
+  hak_lock_drop(&hak_heaps_lock);
+  if (!due) return;
+  hak_heap_drain(h, d);
+  const hak_heap_entry *entry = hak_heap_entry_of(of);
+  uint64_t life = of->life;
+  callback(h, hak_load_relaxed(&h->out), context);
+  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life)) hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
+}
+
+/* How far above h it is, as a bit; those too far have the last. */
+static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
+  uint64_t bit = 1;
+  for (; h != refuser && bit << 1 != 0; h = h->parent) bit <<= 1;
+  return bit;
+}
+
+/* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
+static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
+  for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
+    hak_heap *refuser = r.refuser;
+    before = hak_heap_drained(refuser);
+    if (before == 0) hak_heap_drain(refuser, d);
+    r = attempt(q, d);
+    /* 0 and 0: its caches may be those of a thread that has no processor. */
+    final = r.refuser == refuser && hak_heap_drained(refuser) == before;
+  }
+  return r;
+}
+
+/* drained: what hak_heap_drained said of the heap before the attempt. */
+static hak_heap_try take_back(hak_heap_try r, const request *q, uint32_t drained, hak_deferred *d) {
+  uint64_t called = 0;
+  for (uint32_t before = r.refuser == q->h ? drained : 0; (r = without_caches(r, q, before, d)).p == NULL && r.refuser != NULL; before = 0) {
+    if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
+    uint64_t bit = bit_of(q->h, r.refuser);
+    call_back(q->h, r.refuser, (called & bit) != 0, d);
+    called |= bit;
+    r = attempt(q, d);
+  }
+  return r;
+}
+
+static void *serve(const request *q, bool counts, hak_deferred *d) {
+  hak_slow_entry(hak_pool_is_full());
+  uint32_t drained = hak_heap_drained(q->h);
+  hak_heap_try r = attempt(q, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, drained, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
+    hak_reclaim(d);
+    r = attempt(q, d);
+  }
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
+  return r.p;
+}
+
+static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
+  request q = {.h = h, .t = hak_thread_grown(), .c = hak_heap_class(size, align), .size = size, .align = align, .zeroed = zeroed};
+  *zeroed = false;
+  d->slow = true;
+  return hak_start() ? serve(&q, counts, d) : NULL;
+}
+
+void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
+  request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s};
+  void *grown = serve(&q, true, d);
+  if (grown == NULL) return NULL;
+  hak_sampled_forget(p);
+  hak_heap_count_resized(h, p, size);
+  return grown;
+}
+
+static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
+  if (due.forbidden) hak_forbid_report("allocation", NULL, size);
+  if (!due.profile || p == NULL) return;
+  hak_profile_note_alloc(p, NULL, size, due.probability, hak_heap_owner(h), h->name);
+  hak_black_box_note_growth();
+}
+
+/* Without a slow path: what the cache has, or a piece. */
+static void *take_quick(hak_heap *h, size_t size, size_t align) {
+  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
+  unsigned c = hak_class_for(size);
+  void *p = hak_heap_pop(h, c);
+  if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
+  hak_heap_fold(hak_tls.cache, h);
+  return hak_heap_take_ready(h, c);
+}
+
+static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {
+  if (hak_tls.in_heap) return hak_count_end_aside(hak_heap_countdown(), size);
+  hak_due due = hak_count_end(size);
+  if (!due.profile && !due.forbidden) d->slow = hak_started(); /* the short ways take no other slow path */
+  return due;
+}
+
+/* A request counts in the main way, or in the default's. */
+static hak_due count(size_t size, hak_deferred *d) {
+  if (HAK_UNLIKELY(hak_tls.in_heap)) return count_end(size, d);
+  return HAK_UNLIKELY(!hak_count_request(size)) ? count_end(size, d) : (hak_due){0};
+}
+
+void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
+  if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
+  bool small = size <= HAK_SMALL_MAX; /* larger ones count once they are served: none is so large that sums overflow */
+  hak_due due = small ? count(size, d) : (hak_due){0};
+  *zeroed = false;
+  void *p = take_quick(h, size, align);
+  if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
+  if (!small && p != NULL) due = count(size, d);
+  if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
+  return p;
+}
+
+void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
+  hak_deferred d = {0};
+  void *p = hak_heap_take_any(h, size, align, counts, zeroed, &d);
+  if (d.slow) hak_slow_exit(&d);
+  return p;
+}
+
+bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_deferred *d) {
+  hak_heap *h = hak_heap_default();
+  if (h == NULL) return false;
+  *p = hak_heap_take_any(h, size, align, true, zeroed, d);
+  /* The entry points have counted smaller ones. */
+  if (*p != NULL && size > HAK_SMALL_MAX) hak_count_request(size);
+  return true;
+}
+
+void hak_heap_count_resized(hak_heap *h, void *p, size_t size) {
+  hak_deferred d = {0}; /* whoever resizes ends in a slow exit */
+  note_due(count(size, &d), h, p, size);
+}
+
+/* --- frees --- */
+
+static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
+  hak_deferred d = {0};
+  if (!hak_heap_put_ready(tag, p, &d)) return false;
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
+  return true;
+}
+
+bool hak_heap_free_ready(void *p) {
+  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
+}
+
+static void free_mapping(hak_heap *h, void *p, hak_deferred *d) {
+  size_t bytes = hak_huge_size(p);
+  if (h == NULL || bytes == 0) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  hak_sampled_note_free(p);
+  hak_heap_fold(hak_tls.cache, h);
+  hak_heap_give_mapping(h, p, d);
+}
+
+void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {
+  hak_heap *h = hak_where_heap(w);
+  if (w->kind == HAK_KIND_HUGE) {
+    free_mapping(h, p, d);
+    return;
+  }
+  if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  hak_sampled_note_free(p);
+  hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
+  bool large = w->kind == HAK_KIND_EXTENT && w->what == HAK_BLOCK;
+  unsigned cached = large ? hak_heap_large_class(w->size) : w->class_code;
+  if (cached != HAK_CLASS_COUNT && t != NULL && hak_heap_cached_free(t, h, cached, p, d)) return;
+  hak_heap_fold(t, h);
+  hak_heap_give_one(h, w->head, p, w->class_code, d);
+}

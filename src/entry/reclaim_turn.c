@@ -1,0 +1,93 @@
+/* What a thread does for memory at the end of its slow path: what its cache has not used goes back, what is due by the decay time, a target or a limit is purged,
+ * by whoever comes by. And what is done where memory is out. */
+#include "entry/reclaim_turn.h"
+
+#include "entry/slow_exit.h"
+#include "heap/heap.h"
+#include "large/kept.h"
+#include "large/quarantine.h"
+#include "os/os.h"
+#include "reclaim/decay.h"
+#include "tcache/counted.h"
+
+static void decay_cache(uint64_t now_ms, hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || now_ms - t->decayed_ms < hak_decay_cache_ms()) return;
+  t->decayed_ms = now_ms;
+  hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
+  hak_heap_decay(d);
+}
+
+static void flush_heaps(hak_deferred *d) {
+  if (hak_heap_indices() == 0) return;
+  hak_heap_flush(NULL, d);
+  hak_heap_flush_others(NULL, d);
+  hak_heap_end_deleted(d);
+  hak_heap_trim_all(d);
+}
+
+static void keep_to_target(hak_deferred *d) {
+  if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
+  if (hak_budget_over_now()) hak_decay_excess(d);
+  if (!hak_budget_slab_purge_due()) return;
+  flush_heaps(d);
+  hak_decay_for_target(d);
+}
+
+/* Once a decay time, behind a look: what sleeping threads' caches have of heaps, and what empty heaps keep. */
+static void decay_heaps(uint64_t now_ms, hak_deferred *d) {
+  static uint64_t last_ms; /* relaxed */
+  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || hak_heap_count() == 0) return;
+  hak_store_relaxed(&last_ms, now_ms);
+  hak_heap_decay_others(d);
+  hak_heap_trim_some(d);
+}
+
+/* When the thread comes by a slow path again, at the latest: soon, where a step is left to do. */
+static void set_countdown(const hak_deferred *d) {
+  if (HAK_LIKELY(d->from_cache == 0) || hak_counting() || hak_decay_waits())
+    hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
+  else
+    hak_count_lengthen(d->from_cache);
+}
+
+void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
+  bool looked = false;
+  if (moved) {
+    decay_cache(now_ms, d);
+    looked = hak_decay_tick(now_ms, d);
+    if (looked) decay_heaps(now_ms, d);
+  }
+  if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
+  /* Depots and kept mappings do not count towards the mark: the helper purges them. */
+  if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
+  keep_to_target(d);
+  if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
+  if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
+  set_countdown(d);
+}
+
+void hak_flush_caches(hak_deferred *d) {
+  flush_heaps(d);
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  hak_tcache_reach(UINT64_MAX, true, d);
+}
+
+/* What others are purging counts until it is gone, and a request would be refused while memory is free. */
+static void wait_for_purges(void) {
+  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
+}
+
+void hak_reclaim(hak_deferred *d) {
+  bool left;
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
+  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
+  hak_flush_caches(d);
+  hak_arena_shrink_all(d);
+  hak_report_bad(d);
+  if (d->purge_due) hak_decay_excess(d);
+  hak_decay_for_limit();
+  if (!hak_budget_limited()) return;
+  hak_decay_all(0, d); /* what is free but does not fit counts against the limit */
+  wait_for_purges();
+}

@@ -1,0 +1,15 @@
+/* What a thread does for memory at the end of its slow path, and where memory is out. */
+#ifndef HAK_ENTRY_RECLAIM_TURN_H
+#define HAK_ENTRY_RECLAIM_TURN_H
+
+#include "tcache/tcache.h"
+
+/* The first watcher of the slow exit. */
+void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *deferred);
+
+/* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */
+void hak_flush_caches(hak_deferred *deferred);
+/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller holds no lock. */
+HAK_COLD void hak_reclaim(hak_deferred *deferred);
+
+#endif

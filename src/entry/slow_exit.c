@@ -1,0 +1,41 @@
+/* The two ends of a slow path. What is due is a list of functions (watchers.c), so that nothing here knows who watches:
+ *
+ *   hak_slow_entry   the program's pressure callback, if it is due; where the pool is full, room for what comes
+ *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) at each, the others when the clock has moved */
+#include "entry/slow_exit.h"
+
+#include "os/os.h"
+#include "reclaim/decay.h"
+#include "tcache/tcache.h"
+
+/* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
+static HAK_COLD void make_room(void) {
+  const hak_tcache *t = hak_tls.cache;
+  if (hak_decay_idle_bytes() + (t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes)) < HAK_SPAN_SIZE) return;
+  hak_deferred d = {0};
+  hak_decay_make_room(&d);
+  hak_report_bad(&d);
+}
+
+void hak_slow_entry(bool needs_spans) {
+  if (hak_budget_must_call_back()) hak_budget_call_back();
+  if (HAK_UNLIKELY(hak_pool_is_full()) && needs_spans) make_room();
+}
+
+/* The coarse clock moves every few milliseconds: until then nothing new is due by it. */
+static bool clock_moved(uint64_t now_ms) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL) return true;
+  bool moved = now_ms != t->exit_ms;
+  hak_store_relaxed(&t->exit_ms, now_ms);
+  return moved;
+}
+
+void hak_slow_exit(hak_deferred *d) {
+  hak_report_bad(d);
+  uint64_t now_ms = hak_os_now_ms();
+  bool moved = clock_moved(now_ms);
+  for (hak_watcher *const *watcher = hak_watchers; *watcher != NULL && (watcher == hak_watchers || moved); watcher++) (*watcher)(now_ms, moved, d);
+  hak_report_bad(d);
+}
+

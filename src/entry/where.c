@@ -1,0 +1,94 @@
+#include "entry/where.h"
+
+#include "guard/empty.h"
+#include "guard/sample.h"
+#include "large/extent.h"
+#include "large/huge.h"
+
+static hak_where nothing(hak_region *region) {
+  return (hak_where){.what = HAK_FREE_MEMORY, .class_code = HAK_CLASS_COUNT, .region = region};
+}
+
+static hak_where in_slab(hak_region *r, hak_span *s, unsigned code) {
+  return (hak_where){.what = HAK_BLOCK, .kind = HAK_KIND_SLAB, .class_code = code - 1, .size = hak_class_size(code - 1), .region = r, .head = s};
+}
+
+static hak_where in_extent(hak_region *r, hak_span *s, const void *p, size_t size) {
+  hak_what what = s->start == (uintptr_t)p ? HAK_BLOCK : HAK_INSIDE;
+  return (hak_where){.what = what, .kind = HAK_KIND_EXTENT, .class_code = HAK_CLASS_COUNT, .size = size, .region = r, .head = s};
+}
+
+/* A span that the fast path leaves alone: of a heap, or of the profile's blocks. */
+static hak_where set_apart(hak_region *r, hak_span *s, const void *p) {
+  uint32_t tag = hak_load_relaxed(&s->tag), owner = HAK_TAG_OWNER(tag);
+  hak_where w = nothing(r);
+  if (tag == HAK_TAG_NONE) return w;
+  if (owner == HAK_OWNER_PIECES) {
+    w.kind = HAK_KIND_PIECE;
+    w.owner = hak_piece_owner(s, p);
+    w.what = w.owner == 0 ? HAK_FREE_MEMORY : HAK_BLOCK;
+    w.head = s;
+    return w;
+  }
+  if (hak_code_is_class(HAK_TAG_CODE(tag)))
+    w = in_slab(r, s, HAK_TAG_CODE(tag));
+  else
+    w = in_extent(r, s, p, (size_t)s->span_count << HAK_SPAN_SHIFT);
+  if (owner >= HAK_OWNER_HEAPS)
+    w.owner = owner;
+  else
+    w.sampled = true;
+  return w;
+}
+
+static hak_where in_region(hak_region *r, const void *p) {
+  unsigned code = hak_load_acquire(&r->map[hak_region_index(r, p)]); /* any address may be asked about */
+  if (code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED) return nothing(r);
+  hak_span *s = hak_region_span(r, p);
+  if (HAK_LIKELY(hak_code_is_class(code))) return in_slab(r, s, code);
+  return code == HAK_CODE_SAMPLED ? set_apart(r, s, p) : in_extent(r, s, p, hak_extent_size(r, p));
+}
+
+static hak_where guarded(const void *p) {
+  size_t size = hak_sample_size(p);
+  return (hak_where){.what = size != 0 ? HAK_BLOCK : HAK_FREE_MEMORY, .kind = HAK_KIND_GUARDED, .class_code = HAK_CLASS_COUNT, .size = size};
+}
+
+static hak_where outside(const void *p) {
+  hak_where w = {.class_code = HAK_CLASS_COUNT};
+  if (hak_sample_contains(p)) return guarded(p);
+  if (HAK_HARD(GUARDS) && hak_empty_contains(p)) {
+    w.what = HAK_BLOCK;
+    w.kind = HAK_KIND_EMPTY;
+    return w;
+  }
+  w.owner = hak_huge_owner(p);
+  w.size = hak_huge_size(p);
+  hak_verdict verdict = w.size != 0 ? HAK_VERDICT_OK : hak_huge_verdict(p);
+  w.what = w.size != 0 ? HAK_BLOCK : verdict == HAK_VERDICT_NO_BLOCK_START ? HAK_INSIDE : verdict != HAK_VERDICT_OK ? HAK_FREE_MEMORY : HAK_FOREIGN;
+  if (w.what != HAK_FOREIGN) w.kind = HAK_KIND_HUGE;
+  if (w.what == HAK_INSIDE) w.owner = hak_huge_owner_around(p);
+  return w;
+}
+
+hak_where hak_where_is(const void *p) {
+  hak_region *r = hak_region_find(p);
+  return HAK_LIKELY(r != NULL) ? in_region(r, p) : outside(p);
+}
+
+size_t hak_where_size(const hak_where *w, const void *p) {
+  if (HAK_LIKELY(w->kind != HAK_KIND_PIECE)) return w->what == HAK_BLOCK ? w->size : 0;
+  hak_heap *h = hak_where_heap(w);
+  if (h == NULL) return 0;
+  hak_lock_take(hak_heap_lock(h));
+  size_t bytes = hak_piece_block_size(w->head, p);
+  hak_lock_drop(hak_heap_lock(h));
+  return bytes;
+}
+
+const void *hak_where_slab_start(const hak_where *w, const void *p) {
+  HAK_ASSERT(w->kind == HAK_KIND_SLAB);
+  uintptr_t start = hak_load_relaxed(&w->head->start), offset = (uintptr_t)p - start;
+  if ((uintptr_t)p < start || offset / w->size >= hak_load_relaxed(&w->head->bumped)) return NULL;
+  return (const void *)(start + offset / w->size * w->size);
+}

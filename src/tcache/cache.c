@@ -1,9 +1,0 @@
-#include "tcache/cache.h"
-
-#include "tcache/tcache.h"
-
-void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
-
-HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
-
-hak_tcache *hak_tcache_latest;
