@@ -35,7 +35,10 @@ void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   bool moved = clock_moved(now_ms);
-  for (hak_watcher *const *watcher = hak_watchers; *watcher != NULL && (watcher == hak_watchers || moved); watcher++) (*watcher)(now_ms, moved, d);
+  hak_watchers[0](now_ms, moved, d);
+  if (HAK_UNLIKELY(moved)) {
+    for (hak_watcher *const *watcher = hak_watchers + 1; *watcher != NULL; watcher++) (*watcher)(now_ms, moved, d);
+  }
   hak_report_bad(d);
 }
 

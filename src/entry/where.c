@@ -5,57 +5,48 @@
 #include "large/extent.h"
 #include "large/huge.h"
 
-static hak_where nothing(hak_region *region) {
-  return (hak_where){.what = HAK_FREE_MEMORY, .class_code = HAK_CLASS_COUNT, .region = region};
+#define NO_CLASS ((uint8_t)HAK_CLASS_COUNT)
+
+/* owner: of a heap; 0: an arena has it. */
+HAK_INLINE hak_where in_slab(hak_region *r, hak_span *s, unsigned c, bool sampled, uint32_t owner) {
+  return (hak_where){HAK_BLOCK, HAK_KIND_SLAB, (uint8_t)c, sampled, owner, hak_class_size(c), r, s};
 }
 
-static hak_where in_slab(hak_region *r, hak_span *s, unsigned code) {
-  return (hak_where){.what = HAK_BLOCK, .kind = HAK_KIND_SLAB, .class_code = code - 1, .size = hak_class_size(code - 1), .region = r, .head = s};
+HAK_INLINE hak_where in_extent(hak_region *r, hak_span *s, const void *p, size_t size, bool sampled, uint32_t owner) {
+  return (hak_where){s->start == (uintptr_t)p ? HAK_BLOCK : HAK_INSIDE, HAK_KIND_EXTENT, NO_CLASS, sampled, owner, size, r, s};
 }
 
-static hak_where in_extent(hak_region *r, hak_span *s, const void *p, size_t size) {
-  hak_what what = s->start == (uintptr_t)p ? HAK_BLOCK : HAK_INSIDE;
-  return (hak_where){.what = what, .kind = HAK_KIND_EXTENT, .class_code = HAK_CLASS_COUNT, .size = size, .region = r, .head = s};
-}
+HAK_INLINE hak_where nothing(hak_region *r) { return (hak_where){HAK_FREE_MEMORY, HAK_KIND_NONE, NO_CLASS, false, 0, 0, r, NULL}; }
 
 /* A span that the fast path leaves alone: of a heap, or of the profile's blocks. */
-static hak_where set_apart(hak_region *r, hak_span *s, const void *p) {
+HAK_INLINE hak_where set_apart(hak_region *r, hak_span *s, const void *p) {
   uint32_t tag = hak_load_relaxed(&s->tag), owner = HAK_TAG_OWNER(tag);
-  hak_where w = nothing(r);
-  if (tag == HAK_TAG_NONE) return w;
+  if (tag == HAK_TAG_NONE) return nothing(r);
   if (owner == HAK_OWNER_PIECES) {
-    w.kind = HAK_KIND_PIECE;
-    w.owner = hak_piece_owner(s, p);
-    w.what = w.owner == 0 ? HAK_FREE_MEMORY : HAK_BLOCK;
-    w.head = s;
-    return w;
+    uint32_t heap = hak_piece_owner(s, p);
+    return (hak_where){heap == 0 ? HAK_FREE_MEMORY : HAK_BLOCK, HAK_KIND_PIECE, NO_CLASS, false, heap, 0, r, s};
   }
-  if (hak_code_is_class(HAK_TAG_CODE(tag)))
-    w = in_slab(r, s, HAK_TAG_CODE(tag));
-  else
-    w = in_extent(r, s, p, (size_t)s->span_count << HAK_SPAN_SHIFT);
-  if (owner >= HAK_OWNER_HEAPS)
-    w.owner = owner;
-  else
-    w.sampled = true;
-  return w;
+  bool sampled = owner < HAK_OWNER_HEAPS;
+  if (sampled) owner = 0;
+  if (hak_code_is_class(HAK_TAG_CODE(tag))) return in_slab(r, s, HAK_TAG_CODE(tag) - 1, sampled, owner);
+  return in_extent(r, s, p, (size_t)s->span_count << HAK_SPAN_SHIFT, sampled, owner);
 }
 
-static hak_where in_region(hak_region *r, const void *p) {
+HAK_INLINE hak_where in_region(hak_region *r, const void *p) {
   unsigned code = hak_load_acquire(&r->map[hak_region_index(r, p)]); /* any address may be asked about */
   if (code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED) return nothing(r);
   hak_span *s = hak_region_span(r, p);
-  if (HAK_LIKELY(hak_code_is_class(code))) return in_slab(r, s, code);
-  return code == HAK_CODE_SAMPLED ? set_apart(r, s, p) : in_extent(r, s, p, hak_extent_size(r, p));
+  if (HAK_LIKELY(hak_code_is_class(code))) return in_slab(r, s, code - 1, false, 0);
+  return code == HAK_CODE_SAMPLED ? set_apart(r, s, p) : in_extent(r, s, p, hak_extent_size(r, p), false, 0);
 }
 
 static hak_where guarded(const void *p) {
   size_t size = hak_sample_size(p);
-  return (hak_where){.what = size != 0 ? HAK_BLOCK : HAK_FREE_MEMORY, .kind = HAK_KIND_GUARDED, .class_code = HAK_CLASS_COUNT, .size = size};
+  return (hak_where){.what = size != 0 ? HAK_BLOCK : HAK_FREE_MEMORY, .kind = HAK_KIND_GUARDED, .class_code = NO_CLASS, .size = size};
 }
 
 static hak_where outside(const void *p) {
-  hak_where w = {.class_code = HAK_CLASS_COUNT};
+  hak_where w = {.class_code = NO_CLASS};
   if (hak_sample_contains(p)) return guarded(p);
   if (HAK_HARD(GUARDS) && hak_empty_contains(p)) {
     w.what = HAK_BLOCK;

@@ -25,9 +25,8 @@ typedef enum hak_kind {
 } hak_kind;
 
 typedef struct hak_where {
-  hak_what what;
-  hak_kind kind;
-  unsigned class_code; /* of a slab; HAK_CLASS_COUNT: it is none */
+  uint8_t what, kind;  /* hak_what, hak_kind */
+  uint8_t class_code;  /* of a slab; HAK_CLASS_COUNT: it is none */
   bool sampled;        /* in a slab of the profile's blocks */
   uint32_t owner;      /* of a heap's block, as HAK_TAG_OWNER; 0: the main heap's */
   size_t size;         /* usable bytes; of a piece hak_where_size tells */
