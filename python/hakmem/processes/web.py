@@ -212,8 +212,10 @@ class Server(ThreadingHTTPServer):
 
     def require_allowed(self, request: Request) -> None:
         if not is_own_name(request.host, self.names) and not self.is_address(request.host):
-            names = f"{LOOPBACK} or localhost"
-            raise Refused(HTTPStatus.FORBIDDEN, f"ask for it as {names}")
+            known = [LOOPBACK, "localhost", *sorted(own_names())]
+            known += ["any address of this machine"] if self.is_bound_to_all else []
+            told = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise Refused(HTTPStatus.FORBIDDEN, f"no name of this server: ask for it as {told}")
         if self.users is not None and user_of(request.connection) not in self.users:
             told = "this is another user's: --allow USER lets one in, --allow all everyone"
             raise Refused(HTTPStatus.FORBIDDEN, told)
