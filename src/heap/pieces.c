@@ -74,9 +74,11 @@ static unsigned find_free(const hak_span *s, unsigned count) {
   return mask == 0 ? PIECES : hak_ctz64(mask);
 }
 
+/* Spans that are looked at under the lock before a new one is made. What is free behind is found once they are full. */
+#define LOOKED_AT 64
 static hak_piece *take_pieces(uint32_t owner, unsigned count) {
   hak_lock_take(&hak_pieces_lock);
-  unsigned first = PIECES, looks = HAK_LOCK_STEPS;
+  unsigned first = PIECES, looks = LOOKED_AT;
   hak_span *s = with_room;
   for (; s != NULL && looks > 0 && (first = find_free(s, count)) == PIECES; s = s->next) looks--;
   if (first == PIECES) {

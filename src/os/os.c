@@ -330,7 +330,7 @@ uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
 bool hak_os_refused_lately(const hak_os_refusal *refusal) {
   uint64_t at = hak_load_relaxed(refusal);
-  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < HAK_LOCK_PATIENCE_MS; /* a clock that went back begins anew */
+  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < HAK_OS_REFUSED_MS; /* a clock that went back begins anew */
 }
 
 void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }

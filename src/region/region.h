@@ -129,8 +129,6 @@ unsigned hak_region_count(void);
 /* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
-/* Spans become accessible in steps of this part of what is, from 256 KiB on, so that what runs off a block soon meets memory that is not. */
-#define HAK_REGION_STEP_PART 4
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
  * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool
  * lock. */
