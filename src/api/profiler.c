@@ -6,6 +6,7 @@
 
 #include "api/background.h"
 #include "api/black_box.h"
+#include "base/sequence.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/place.h"
@@ -99,18 +100,15 @@ static bool make_page(void *at) {
   return true;
 }
 
-/* Release: none of what is written may be seen before the odd number, nor after the even one. */
 static void answer(void) {
-  uint32_t odd = page->sequence | 1;
-  hak_store_relaxed(&page->sequence, odd);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  hak_sequence_begin(&page->sequence);
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
   hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
   hak_heap_profile_render(&sink, HAK_PROFILE_JSON, HAKMEM_PROFILE_ALL);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);
-  hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);
+  hak_sequence_end(&page->sequence);
 }
 
 /* --- the thread --- */
