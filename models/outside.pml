@@ -6,8 +6,10 @@
  * mirrors src/watch/outside.c: if (!is_news(now_ms) || hak_inside_own_fork()) return;
  * mirrors src/watch/outside.c: if (hak_cas_acquire(&turn, &expected, 1)) {
  * mirrors src/watch/outside.c: if (error == EAGAIN) return;
- * mirrors src/watch/outside.c: __atomic_thread_fence(__ATOMIC_RELEASE);
- * mirrors src/watch/outside.c: hak_store_release(&hak_outside.sequence, odd + 1 == 0 ? 2 : odd + 1);
+ * mirrors src/watch/outside.c: hak_sequence_begin(&hak_outside.sequence);
+ * mirrors src/watch/outside.c: hak_sequence_end(&hak_outside.sequence);
+ * mirrors src/base/sequence.h: HAK_RELEASE_OWN();
+ * mirrors src/base/sequence.h: hak_store_release(sequence, even);
  *
  * mutant BEAT_BEFORE_RATE: assertion | the beat is written before its rate
  * mutant ODD_WITHOUT_FENCE: assertion | the answer's bytes may be seen before the odd number

@@ -17,10 +17,9 @@ typedef struct figure {
 static const figure figures[] = {
 #define FIGURE(object, member, field, label, unit, metric, text, ...) \
   {#object, #member, #field, offsetof(hakmem_stats, field), #unit, metric, text},
-#define READ(object, member, field, label, unit, metric, text, value) FIGURE(object, member, field, label, unit, metric, text)
-#define NOTED(object, member, value, label, unit, metric, text) {#object, #member, NULL, 0, #unit, metric, text},
-#define FIELD(field, text, ...) {NULL, NULL, #field, offsetof(hakmem_stats, field), NULL, "", text},
-    HAK_FIGURES(FIGURE, READ, NOTED) HAK_UNSHOWN_FIGURES(FIELD) HAK_SET_FIGURES(FIELD)};
+#define NOTED(object, member, label, unit, metric, text) {#object, #member, NULL, 0, #unit, metric, text},
+#define FIELD(field, text) {NULL, NULL, #field, offsetof(hakmem_stats, field), NULL, "", text},
+    HAK_FIGURES(FIGURE, FIGURE, NOTED) HAK_UNSHOWN_FIGURES(FIELD)};
 
 static const struct {
   const char *name, *text;

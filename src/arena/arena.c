@@ -11,7 +11,7 @@
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* Half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
-#define DEPOT_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT) /* what all depots may hold */
+#define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold, until they decay: a program may have freed all it had */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 _Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE, "a magazine is a metadata block, aligned to its size");

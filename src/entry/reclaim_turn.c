@@ -73,9 +73,11 @@ void hak_flush_caches(hak_deferred *d) {
   hak_tcache_reach(UINT64_MAX, true, d);
 }
 
-/* What others are purging counts until it is gone, and a request would be refused while memory is free. */
+/* What others are purging counts until it is gone, and a request would be refused while memory is free. A purge has
+ * 16 MiB in hand, for a millisecond, or until its thread has a processor again. */
+#define PURGES_MS 500
 static void wait_for_purges(void) {
-  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
+  for (unsigned ms = 0; ms < PURGES_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
 void hak_reclaim(hak_deferred *d) {

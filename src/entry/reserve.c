@@ -24,9 +24,9 @@ static hak_span *claim_all(size_t spans, bool huge, bool *enough) {
       most = some / 2;
       continue;
     }
-    s->next = list;
+    s->next_claimed = list;
     s->span_count = (uint16_t)some;
-    s->scan_state = zeroed;
+    s->untouched = zeroed;
     list = s;
     spans -= some;
   }
@@ -35,8 +35,8 @@ static hak_span *claim_all(size_t spans, bool huge, bool *enough) {
 }
 
 static bool populate(hak_span *list) {
-  for (hak_span *s = list; s != NULL; s = s->next) {
-    s->scan_state = false;
+  for (hak_span *s = list; s != NULL; s = s->next_claimed) {
+    s->untouched = false;
     hak_region *r = hak_pool_region_of(s);
     if (!hak_os_populate(hak_region_address(r, hak_region_span_index(r, s)), (size_t)s->span_count << HAK_SPAN_SHIFT)) return false;
   }
@@ -45,9 +45,9 @@ static bool populate(hak_span *list) {
 
 static void unclaim_all(hak_span *list) {
   for (hak_span *s = list, *next; s != NULL; s = next) {
-    next = s->next;
+    next = s->next_claimed;
     hak_region *r = hak_pool_region_of(s);
-    hak_pool_unclaim(r, hak_region_span_index(r, s), s->span_count, s->scan_state ? HAK_PAGES_UNTOUCHED : HAK_PAGES_KEPT);
+    hak_pool_unclaim(r, hak_region_span_index(r, s), s->span_count, s->untouched ? HAK_PAGES_UNTOUCHED : HAK_PAGES_KEPT);
   }
 }
 

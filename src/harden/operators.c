@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "os/gnu_hash.h"
 #include "os/os.h"
 
 /* What is needed of an object's dynamic section. */
@@ -32,18 +33,7 @@ static dynamic dynamic_of(const struct dl_phdr_info *object) {
   return d;
 }
 
-/* GNU's table: numbers of buckets and of words of a filter, the first symbol in it, the filter, the buckets, and a hash a symbol, whose
- * lowest bit ends a chain. */
-static size_t symbol_count(const dynamic *d) {
-  if (d->hash != NULL) return d->hash[1];
-  const uint32_t *table = d->gnu_hash;
-  const uint32_t *buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof *table), *chains = buckets + table[0] - table[1];
-  uint32_t last = 0;
-  for (uint32_t i = 0; i < table[0]; i++) last = last < buckets[i] ? buckets[i] : last;
-  if (last == 0) return table[1];
-  while ((chains[last] & 1) == 0) last++;
-  return last + 1u;
-}
+static size_t symbol_count(const dynamic *d) { return d->hash != NULL ? d->hash[1] : hak_os_gnu_hash_symbols(d->gnu_hash); }
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 

@@ -8,6 +8,7 @@
 
 #define STEP_MS 10
 #define STEP_BYTES (128 * HAK_KIB)
+#define STEP_SPANS 1024 /* and no more: most spans may hold no block */
 #define EXIT_MS 100
 
 /* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then there is nothing to
@@ -176,8 +177,7 @@ void hak_sweep_some(void) {
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);
   static const char where[] = "by the walk over all blocks";
   size_t bytes = 0;
-  /* Most spans may hold no block. */
-  for (unsigned n = 0; n < HAK_CHUNK_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, where); n++) {
+  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, where); n++) {
   }
   sweep_huge(&here_huge, where);
   hak_store_release(&busy, 0);

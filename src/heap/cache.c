@@ -263,10 +263,12 @@ static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
   hak_lock_drop(&hak_heaps_lock);
 }
 
+/* Calls between two looks of an owner whether the limit is still near: a look takes the registry's lock. */
+#define ASIDE_CALLS 64
 /* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
 HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
   bool near = is_near(h);
-  if (HAK_LIKELY(near == hak_heap_is_aside(k)) || (!near && (k->requests + k->frees) % HAK_LOCK_STEPS != 0)) return;
+  if (HAK_LIKELY(near == hak_heap_is_aside(k)) || (!near && (k->requests + k->frees) % ASIDE_CALLS != 0)) return;
   settle_now(k, near);
 }
 
@@ -348,7 +350,7 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 /* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
 void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
   hak_heap_cache *k = find(hak_tls.cache, h);
-  if (k == NULL || !hak_heap_is_aside(k) || k->requests % HAK_LOCK_STEPS == 0) return NULL;
+  if (k == NULL || !hak_heap_is_aside(k) || k->requests % ASIDE_CALLS == 0) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
@@ -409,7 +411,7 @@ void hak_heap_decay(hak_deferred *d) { flush_own(NULL, true, d); }
 
 /* --- thieves, one at a time (the reach lock) --- */
 
-#define GROUP HAK_LOCK_STEPS /* caches that share a barrier, and a hold of the registry's lock */
+#define GROUP 64 /* caches that share a barrier, and a hold of the registry's lock */
 
 typedef struct theft {
   uint32_t number; /* caches that it came by have it */
@@ -495,11 +497,12 @@ static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
   return of.missed;
 }
 
-/* An owner is at its cache for a microsecond, as long as the barrier takes; or it has no processor. False: for half a second. */
+/* An owner is at its cache for a microsecond, as long as a barrier takes, or has no processor. False: for OWNER_MS. */
 #define AT_ONCE 8
+#define OWNER_MS 500 /* an owner that is at its cache for so long lies in a signal handler, or has stopped */
 static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
   for (unsigned tries = 0; rob((hak_heap *)within, kind, d); tries++) {
-    if (tries == AT_ONCE + HAK_LOCK_PATIENCE_MS) return false;
+    if (tries == AT_ONCE + OWNER_MS) return false;
     if (tries >= AT_ONCE) hak_os_sleep_ms(1);
   }
   return true;

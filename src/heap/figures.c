@@ -38,6 +38,7 @@ hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
 static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
 
 /* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the tree, all is added again in one. */
+#define SUMMED_AT_ONCE 64 /* heaps in one hold of the lock, each with the counts of its caches */
 static size_t total_of(hak_heap *top) {
   for (bool at_once = false;; at_once = true) {
     size_t bytes = 0, steps = 0;
@@ -47,7 +48,7 @@ static size_t total_of(hak_heap *top) {
     while (h != NULL) {
       bytes += live_locked(h);
       h = hak_heap_next_below_locked(h, top);
-      if (h == NULL || at_once || ++steps % HAK_LOCK_STEPS != 0) continue;
+      if (h == NULL || at_once || ++steps % SUMMED_AT_ONCE != 0) continue;
       shown = hak_heap_rest_at_locked(h, shown);
       if (!hak_heap_is_within(h, top)) break;
     }

@@ -2,7 +2,7 @@
  *
  * A span of pieces has two bitmaps by granule: where blocks start (the one that a slab's free blocks have), and which of these are live, in a metadata block with
  * what each piece is. The size of a block is the distance to the next start. Free blocks at the end of a piece's bumped part are bumped again; the others
- * wait until the piece is empty. Which pieces of a span are free is `settled`, under the pieces' lock; spans that have some are listed by next and prev. */
+ * wait until the piece is empty. Which pieces of a span are free is `free_pieces`, under the pieces' lock; spans that have some are listed. */
 #include <string.h>
 
 #include "heap/heap.h"
@@ -11,16 +11,16 @@
 #define GRANULES (HAK_PIECE_SIZE / HAK_GRANULE)
 #define ALL_FREE ((uint16_t)0xffff)
 
-typedef struct shelf {
+typedef struct hak_shelf {
   hak_piece pieces[PIECES];
   uint64_t live[HAK_BITMAP_WORDS];
 } shelf;
-_Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16, "one metadata block a span, and as many pieces as `settled` has bits");
+_Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16, "one metadata block a span, and as many pieces as `free_pieces` has bits");
 
 hak_lock hak_pieces_lock;
 static hak_span *with_room; /* spans that have a free piece */
 
-static shelf *shelf_of(const hak_span *s) { return (shelf *)(void *)s->bits; }
+static shelf *shelf_of(const hak_span *s) { return s->shelf; }
 static shelf *shelf_of_piece(const hak_piece *k) { return (shelf *)hak_align_down((uintptr_t)k, HAK_META_SIZE); }
 static hak_span *span_of(const hak_piece *k) {
   const void *p = (const void *)(uintptr_t)k->address;
@@ -38,16 +38,16 @@ static size_t first_granule(const hak_piece *k) { return ((uintptr_t)k->address 
 
 static void list_span(hak_span *s) {
   hak_assert_held(&hak_pieces_lock);
-  s->prev = NULL;
-  s->next = with_room;
-  if (s->next != NULL) s->next->prev = s;
+  s->prev_roomy = NULL;
+  s->next_roomy = with_room;
+  if (s->next_roomy != NULL) s->next_roomy->prev_roomy = s;
   with_room = s;
 }
 
 static void unlist_span(hak_span *s) {
   hak_assert_held(&hak_pieces_lock);
-  *(s->prev != NULL ? &s->prev->next : &with_room) = s->next;
-  if (s->next != NULL) s->next->prev = s->prev;
+  *(s->prev_roomy != NULL ? &s->prev_roomy->next_roomy : &with_room) = s->next_roomy;
+  if (s->next_roomy != NULL) s->next_roomy->prev_roomy = s->prev_roomy;
 }
 
 static hak_span *make_span(void) {
@@ -62,23 +62,25 @@ static hak_span *make_span(void) {
   }
   memset(sh, 0, sizeof *sh);
   memset(starts_of(s), 0, HAK_BITMAP_WORDS * sizeof(uint64_t));
-  s->bits = (uint64_t *)(void *)sh;
-  s->settled = ALL_FREE;
+  s->shelf = sh;
+  s->free_pieces = ALL_FREE;
   return s;
 }
 
 /* The lowest free pieces of that number in a row; PIECES: there are none. */
 static unsigned find_free(const hak_span *s, unsigned count) {
-  unsigned mask = s->settled;
+  unsigned mask = s->free_pieces;
   for (unsigned i = 1; i < count; i++) mask &= mask >> 1; /* a bit stays where the next ones are set too */
   return mask == 0 ? PIECES : hak_ctz64(mask);
 }
 
+/* Spans that are looked at under the lock before a new one is made. What is free behind is found once they are full. */
+#define LOOKED_AT 64
 static hak_piece *take_pieces(uint32_t owner, unsigned count) {
   hak_lock_take(&hak_pieces_lock);
-  unsigned first = PIECES, looks = HAK_LOCK_STEPS;
+  unsigned first = PIECES, looks = LOOKED_AT;
   hak_span *s = with_room;
-  for (; s != NULL && looks > 0 && (first = find_free(s, count)) == PIECES; s = s->next) looks--;
+  for (; s != NULL && looks > 0 && (first = find_free(s, count)) == PIECES; s = s->next_roomy) looks--;
   if (first == PIECES) {
     s = make_span();
     if (s != NULL) list_span(s);
@@ -87,8 +89,8 @@ static hak_piece *take_pieces(uint32_t owner, unsigned count) {
   hak_piece *k = NULL;
   if (s != NULL) {
     k = &shelf_of(s)->pieces[first];
-    s->settled &= (uint16_t)~(((1u << count) - 1) << first);
-    if (s->settled == 0) unlist_span(s);
+    s->free_pieces &= (uint16_t)~(((1u << count) - 1) << first);
+    if (s->free_pieces == 0) unlist_span(s);
     for (unsigned i = 0; i < count; i++) {
       k[i] = (hak_piece){.address = s->start + (first + i) * HAK_PIECE_SIZE, .count = i == 0 ? count : 0};
       hak_store_relaxed(&k[i].owner, owner);
@@ -108,10 +110,10 @@ static void give_pieces(hak_piece *k, bool *purge_due) {
   memset((char *)sh->live + at, 0, bytes);
   hak_lock_take(&hak_pieces_lock);
   for (unsigned i = 0; i < count; i++) hak_store_relaxed(&k[i].owner, 0);
-  if (s->settled == 0) list_span(s);
-  s->settled |= (uint16_t)(((1u << count) - 1) << first);
+  if (s->free_pieces == 0) list_span(s);
+  s->free_pieces |= (uint16_t)(((1u << count) - 1) << first);
   /* One that is empty stays, for the next heap. */
-  bool goes = s->settled == ALL_FREE && (with_room != s || s->next != NULL);
+  bool goes = s->free_pieces == ALL_FREE && (with_room != s || s->next_roomy != NULL);
   if (goes) unlist_span(s);
   hak_lock_drop(&hak_pieces_lock);
   if (!goes) return;

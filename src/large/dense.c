@@ -3,14 +3,16 @@
 #include "pool/budget.h"
 #include "region/region.h"
 
-/* A block may have huge pages that is so many times what is proved; so many times what is sparse counts against it; and what is trusted is at most such
- * a part of the memory there is. */
-#define TIMES 4
+/* Of what is proved: so large a block may have huge pages, and uses up the proof, so that some are looked at again. */
+#define GRANTED_TIMES 4
+#define SPARSE_TIMES 4 /* so much more a sparse block counts than a dense one: few among dense ones end huge pages */
 #define SAMPLES 16
 #define EMPTY_MOST (SAMPLES / 8) /* of the samples: a dense block has pages that hold zeros */
 
 /* What a block that is written to here and there holds for nothing, at most: as much as one extent can, whose chunk has huge pages. */
 #define TRUSTED_MOST (HAK_CHUNK_SPANS << HAK_SPAN_SHIFT)
+#define TRUSTED_LEAST (8 * HAK_HUGE_PAGE) /* beside so much a huge page of which a corner is used is little */
+#define TRUSTED_PART 4                    /* of the memory there is, at most: what is trusted may all be wasted */
 
 static int64_t proved; /* bytes */
 static size_t unseen;  /* bytes of new memory that came since a look */
@@ -38,7 +40,7 @@ bool hak_dense_is_filled(const void *p, size_t bytes) {
 }
 
 bool hak_dense_goes_on(const void *p, size_t old_bytes, size_t bytes) {
-  return bytes / TIMES <= old_bytes && hak_dense_is_filled(p, old_bytes);
+  return bytes / GRANTED_TIMES <= old_bytes && hak_dense_is_filled(p, old_bytes);
 }
 
 /* No more is proved, or disproved, than was held at once. */
@@ -56,14 +58,14 @@ static void look_at_trusted(void) {
   count((int64_t)bytes);
 }
 
-static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / TIMES); }
+static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / GRANTED_TIMES); }
 
 /* One thread of those that ask at once. */
 static bool claim_trust(size_t bytes) {
   static size_t most; /* relaxed; 0: not read yet */
   const void *none = NULL;
   if (hak_load_relaxed(&trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
-  if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TIMES);
+  if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TRUSTED_PART);
   return bytes <= hak_load_relaxed(&most) && hak_cas_acquire(&trusted, &none, CLAIMED);
 }
 
@@ -75,7 +77,7 @@ hak_dense_grant hak_dense_grants(size_t bytes, bool zeros) {
   if (hak_budget_of_group()) return none;
   if (!is_proved(bytes)) look_at_trusted();
   if (is_proved(bytes)) return all;
-  return !zeros && bytes >= HAK_DENSE_BESIDE && claim_trust(part.bytes) ? part : none;
+  return !zeros && bytes >= TRUSTED_LEAST && claim_trust(part.bytes) ? part : none;
 }
 
 bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_load_relaxed(&proved) < 0; }
@@ -87,7 +89,7 @@ void hak_dense_note(const void *p, size_t bytes, hak_dense_grant granted) {
     hak_store_relaxed(&trusted_bytes, granted.bytes);
     hak_store_relaxed(&trusted, p);
   } else if (p != NULL && granted.bytes != 0 && is_proved(bytes)) {
-    hak_add_relaxed(&proved, -(int64_t)(bytes / TIMES));
+    hak_add_relaxed(&proved, -(int64_t)(bytes / GRANTED_TIMES));
   }
 }
 
@@ -102,5 +104,5 @@ void hak_dense_look(const void *p, size_t bytes) {
   size_t came = hak_load_relaxed(&unseen);
   if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
   hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
-  count(hak_dense_is_filled(p, bytes) ? (int64_t)bytes : -TIMES * (int64_t)bytes);
+  count(hak_dense_is_filled(p, bytes) ? (int64_t)bytes : -SPARSE_TIMES * (int64_t)bytes);
 }

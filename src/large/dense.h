@@ -13,9 +13,6 @@
 
 #include "region/region.h"
 
-/* Beside so much a huge page of which a corner is used is little. */
-#define HAK_DENSE_BESIDE (8 * HAK_HUGE_PAGE)
-
 /* So many bytes from the front of a new block may have huge pages; 0: none, or all of it but for one on trust. */
 typedef struct hak_dense_grant {
   size_t bytes;

@@ -10,17 +10,19 @@ bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address) {
 
 bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_SPAN_SIZE, mapped_bytes(bytes)); }
 
-/* In a zone, as large as a region may be, blocks follow each other from an address on that was drawn at random, each with as much room behind
- * it as it takes: there it may grow. Only hints: two threads may use one, and the kernel puts the second block elsewhere. */
+/* In a zone of a terabyte blocks follow each other from an address on that was drawn at random, each with as much room
+ * behind it as it takes: there it may grow. Only hints: two threads may use one, and the kernel puts the second block
+ * elsewhere. */
+#define ZONE_BYTES ((size_t)1 << 40)
 static uintptr_t zone; /* relaxed; 0: none yet */
-static size_t zone_used = HAK_REGION_BYTES_MOST;
+static size_t zone_used = ZONE_BYTES;
 
 static uintptr_t place_for(size_t all, size_t align, size_t room) {
   size_t step = hak_align_up(all + room, hak_max_size(align, HAK_SPAN_SIZE));
-  if (step > HAK_REGION_BYTES_MOST) return 0;
+  if (step > ZONE_BYTES) return 0;
   size_t used = hak_load_relaxed(&zone_used);
-  if (used > HAK_REGION_BYTES_MOST - step) {
-    hak_store_relaxed(&zone, hak_os_random_place(HAK_HUGE_PAGE, HAK_REGION_BYTES_MOST));
+  if (used > ZONE_BYTES - step) {
+    hak_store_relaxed(&zone, hak_os_random_place(HAK_HUGE_PAGE, ZONE_BYTES));
     used = 0;
   }
   hak_store_relaxed(&zone_used, used + step);

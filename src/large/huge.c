@@ -298,11 +298,13 @@ void *hak_huge_next_of(const hak_huge_set *set, const void *after, size_t *bytes
   return p;
 }
 
+/* Blocks moved in one hold of the lock, for which all threads wait that map or free: each takes two searches. */
+#define MOVED_AT_ONCE 64
 size_t hak_huge_end_set(hak_huge_set *set) {
   size_t moved = 0;
   for (bool more = true; more;) {
     hak_lock_take(&hak_huge_lock);
-    for (unsigned i = 0; i < HAK_LOCK_STEPS && set->root != NULL; i++, moved++) {
+    for (unsigned i = 0; i < MOVED_AT_ONCE && set->root != NULL; i++, moved++) {
       hak_huge_node *n = set->root;
       remove_locked(n);
       n->set = &ended;
@@ -345,7 +347,7 @@ void hak_huge_read(hak_huge_figures *figures) {
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), uintptr_t *after, size_t *bytes) {
   const void *found = NULL;
   hak_lock_take(&hak_huge_lock);
-  for (unsigned i = 0; i < HAK_LOCK_STEPS && found == NULL; i++) {
+  for (unsigned i = 0; i < HAK_HUGE_LOOKED_AT && found == NULL; i++) {
     const hak_huge_node *n = hak_huge_index_above(NULL, *after);
     *after = n == NULL ? 0 : n->start;
     if (n == NULL) break;

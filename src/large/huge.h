@@ -61,6 +61,8 @@ size_t hak_huge_end_set(hak_huge_set *set);
 /* Gives so many of such blocks back, this set's or others': who ended a set gives back as many as it had. Caller holds no lock. */
 void hak_huge_free_ended(size_t most, bool *purge_due);
 
+/* Blocks looked at in one hold of the lock, each a cache miss: callers come again for the next ones. */
+#define HAK_HUGE_LOOKED_AT 64
 /* A live block, which is no heap's, of which `is` says yes, among the next ones by address; NULL: none. *after is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), uintptr_t *after, size_t *bytes);

@@ -2,10 +2,10 @@
 
 #include "large/guard_pages.h"
 
-/* Addresses that wait are one mapping each, and no memory: no more than a region may have. Where addresses are limited (RLIMIT_AS), the
- * program needs them itself. */
-#define BYTES_MAX HAK_REGION_BYTES_MOST
-#define BYTES_LIMITED (HAK_CHUNK_SPANS * HAK_SPAN_SIZE)
+/* Addresses that wait are one mapping each, and no memory: a terabyte is little of them. Where addresses are limited
+ * (RLIMIT_AS), the program needs them itself. */
+#define BYTES_MAX ((size_t)1 << 40)
+#define BYTES_LIMITED (64 * HAK_MIB)
 
 hak_freed_list hak_quarantined;
 

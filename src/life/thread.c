@@ -75,9 +75,11 @@ static void watch_end_without_key(hak_tcache *t) {
   __cxa_thread_atexit_impl(on_thread_end, t, &__dso_handle);
 }
 
+/* Slabs have huge pages once a program holds so much: below, 2 MiB more or less are much of it. */
+#define HUGE_FROM (16 * HAK_MIB)
 static size_t huge_pages_from(void) {
   if (hak_config.thp == HAK_THP_OFF || HAK_HARD(GUARDS)) return SIZE_MAX; /* no huge page is without a guard */
-  return hak_config.thp == HAK_THP_ON ? 0 : HAK_DENSE_BESIDE / HAK_SPAN_SIZE;
+  return hak_config.thp == HAK_THP_ON ? 0 : HUGE_FROM / HAK_SPAN_SIZE;
 }
 
 static void init_classes_locked(void) {

@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "os/call.h"
+#include "os/gnu_hash.h"
 #include "os/os.h"
 
 typedef int clock_function(clockid_t clock, struct timespec *out);
@@ -27,16 +28,6 @@ typedef struct symbols {
   size_t count;
 } symbols;
 
-/* A GNU hash table does not say how many symbols there are: the last chain ends with the last of them. */
-static size_t count_gnu_hash(const uint32_t *hash) {
-  uint32_t buckets = hash[0], first = hash[1], filter_words = hash[2], last = 0;
-  const uint32_t *bucket = hash + 4 + (size_t)filter_words * 2, *chain = bucket + buckets;
-  for (uint32_t i = 0; i < buckets; i++) last = bucket[i] > last ? bucket[i] : last;
-  if (last < first) return first;
-  while ((chain[last - first] & 1) == 0) last++;
-  return (size_t)last + 1;
-}
-
 static symbols read_dynamic(const Elf64_Dyn *entry, uintptr_t bias) {
   symbols found = {NULL, NULL, 0};
   for (; entry->d_tag != DT_NULL; entry++) {
@@ -44,7 +35,7 @@ static symbols read_dynamic(const Elf64_Dyn *entry, uintptr_t bias) {
     if (entry->d_tag == DT_SYMTAB) found.table = target;
     if (entry->d_tag == DT_STRTAB) found.names = target;
     if (entry->d_tag == DT_HASH) found.count = ((const uint32_t *)target)[1];
-    if (entry->d_tag == DT_GNU_HASH && found.count == 0) found.count = count_gnu_hash(target);
+    if (entry->d_tag == DT_GNU_HASH && found.count == 0) found.count = hak_os_gnu_hash_symbols(target);
   }
   return found;
 }

@@ -5,6 +5,11 @@
 
 #include "os/os.h"
 
+/* Looks at a lock before a thread sleeps. Sections are a few hundred instructions: a short spin usually ends a wait. */
+#define SPINS 64
+/* A holder that keeps the lock for so long has no processor, or is the thread itself, in a signal handler. */
+#define COMES_FREE_MS 500
+
 const void *hak_fork_holder;
 bool hak_forked;
 
@@ -21,8 +26,7 @@ void hak_lock_slow(hak_lock *lock) {
   HAK_ASSERT(hak_load_relaxed(&lock->state) <= 2);
   /* This thread holds every lock since its fork handler ran; handlers registered before ours may allocate now. */
   if (hak_inside_own_fork()) return;
-  /* Sections are a few hundred instructions at most, so a short spin usually ends the wait. */
-  for (int spin = 0; spin < HAK_LOCK_STEPS; spin++) {
+  for (int spin = 0; spin < SPINS; spin++) {
     uint32_t expected = 0;
     if (hak_load_relaxed(&lock->state) == 0 && hak_cas_acquire(&lock->state, &expected, 1)) return;
 #if defined(__x86_64__)
@@ -35,7 +39,7 @@ void hak_lock_slow(hak_lock *lock) {
 bool hak_lock_comes_free(hak_lock *lock) {
   if (hak_inside_own_fork()) return true;
   for (unsigned waited = 0; !hak_lock_try(lock); waited++) {
-    if (waited == HAK_LOCK_PATIENCE_MS) return false;
+    if (waited == COMES_FREE_MS) return false;
     hak_os_sleep_ms(1);
   }
   hak_lock_drop(lock);

@@ -12,12 +12,6 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-/* Steps under one hold of a lock, each of which may be a cache miss: some microseconds. And looks at it before who wants it sleeps. */
-#define HAK_LOCK_STEPS 64
-/* For so long what others do is waited for that lasts microseconds, unless they have no processor; and the system is not asked again for what it
- * has refused. */
-#define HAK_LOCK_PATIENCE_MS 500
-
 typedef struct hak_lock {
   uint32_t state;
 #if HAK_ASSERTS

@@ -328,12 +328,9 @@ bool hak_os_barrier(void) {
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
-/* What was refused is asked for again no sooner: a call that fails costs as much as one that does not, and memory is not there at once. */
-#define REFUSED_MS 500
-
 bool hak_os_refused_lately(const hak_os_refusal *refusal) {
   uint64_t at = hak_load_relaxed(refusal);
-  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < REFUSED_MS; /* a clock that went back begins anew */
+  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < HAK_OS_REFUSED_MS; /* a clock that went back begins anew */
 }
 
 void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }

@@ -170,8 +170,9 @@ uint64_t hak_os_now_ms(void);
 /* The same in nanoseconds, whatever a test has put in its place. */
 uint64_t hak_os_clock_ns(void);
 
-/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks again for
- * HAK_LOCK_PATIENCE_MS. */
+/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks
+ * again before HAK_OS_REFUSED_MS have passed: each would cost a lock and a system call when memory is short already. */
+#define HAK_OS_REFUSED_MS 500
 typedef uint64_t hak_os_refusal;
 bool hak_os_refused_lately(const hak_os_refusal *refusal);
 void hak_os_note_refusal(hak_os_refusal *refusal);

@@ -14,6 +14,17 @@
 #define AUTO_FROM (2 * HAK_PURGE_STEP_BYTES)
 #define AUTO_AWAKE_PERCENT 75
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
+
+/* Parts of a target. */
+#define MARGIN_PART 16        /* stays free below a target that the user gave … */
+#define AUTO_MARGIN_PART 32   /* … and below a group's, which is below its limit already */
+#define AUTO_FREE_PART 32     /* of a limit, stays free when a group's target gives way: use grows until a next look */
+#define MEASURE_PART 32       /* may be filled before resident memory is read again: 5 us beside ms of touching pages */
+#define AHEAD_PART 32         /* goes inside slabs beyond what is lacking: the next slab does not call again at once */
+#define VAIN_PART 32          /* more than that went and came again between two looks: giving back is in vain … */
+#define SLACK_PART 16         /* … and the target gives way by so much */
+#define ASLEEP_PART 32        /* so far below where it wakes a group's target falls asleep: what swings wakes it once */
+
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
@@ -93,19 +104,20 @@ static bool is_auto(void) { return hak_load_relaxed(&hak_config.rss_target) == H
 /* Of the target, what is left free: for what grows between two looks without being ours or counted, while others give
  * back, and because the kernel's figure for resident memory lags by some pages a processor. Less of a group's, which is
  * below its limit already. */
-static size_t margin(size_t target) { return target / HAK_BUDGET_STEP_PART * (is_auto() ? 1 : 2); }
+static size_t margin(size_t target) { return target / (is_auto() ? AUTO_MARGIN_PART : MARGIN_PART); }
 
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
-/* What may be filled although the target leaves no room for it. A step of a group's limit stays free all the same, and as much as one purge
- * brings back, for what the process grows by until it is looked at again. Where the program gave the target, only what is live can be a reason
- * to pass it. */
+/* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the same, and as
+ * much as one purge brings back, for what the process grows by until it is looked at again. Where the program gave the
+ * target, only what is live can be a reason to pass it. */
 static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
   size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
   if (!is_auto()) return resident - hak_min_size(resident, dirty) > target - margin(target) ? ceiling : 0;
-  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / HAK_BUDGET_STEP_PART, HAK_PURGE_STEP_BYTES));
+  size_t limit = of_limit(target, 100), stays_free = hak_max_size(limit / AUTO_FREE_PART, HAK_PURGE_STEP_BYTES);
+  size_t most = limit - hak_min_size(limit, stays_free);
   return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
 }
 
@@ -120,9 +132,9 @@ static size_t measure(size_t target) {
   ceiling = hak_max_size(ceiling, ceiling_given_way(target, resident, filled));
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
-  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / HAK_BUDGET_STEP_PART));
+  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
   size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
-  hak_store_relaxed(&hak_budget_live_watch, held + (target / HAK_BUDGET_STEP_PART >> HAK_SPAN_SHIFT));
+  hak_store_relaxed(&hak_budget_live_watch, held + (target / MEASURE_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
 
@@ -159,13 +171,12 @@ static size_t lacking_now(void) {
 size_t hak_budget_slab_bytes_wanted(void) {
   measure_if_due();
   size_t lacking = lacking_now();
-  /* Some more, so that the next slab does not call again at once. */
-  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / HAK_BUDGET_STEP_PART : 0;
+  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / AHEAD_PART : 0;
 }
 
 void hak_budget_slab_bytes_purged(void) {
   size_t lacking = lacking_now();
-  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HAK_BUDGET_STEP_PART);
+  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / AHEAD_PART);
 }
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
@@ -181,8 +192,8 @@ static void give_way(size_t target, size_t resident) {
   hak_store_relaxed(&looked_resident, resident);
   if (resident <= (is_auto() ? of_limit(target, AUTO_AWAKE_PERCENT) : target))
     hak_store_relaxed(&hak_budget_slack, 0);
-  else if (went > achieved + target / HAK_BUDGET_STEP_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
-    hak_store_relaxed(&hak_budget_slack, target / HAK_BUDGET_STEP_PART * 2);
+  else if (went > achieved + target / VAIN_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
+    hak_store_relaxed(&hak_budget_slack, target / SLACK_PART);
 }
 
 void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
@@ -246,7 +257,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
   if (target != 0) {
     size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
     size_t left = from > taken ? from - taken : 0;
-    more = hak_min_size(more, hak_max_size(left, target / HAK_BUDGET_STEP_PART));
+    more = hak_min_size(more, hak_max_size(left, target / MEASURE_PART));
   }
   return be_calm(target, filled + more);
 }
@@ -272,9 +283,8 @@ static bool stays_asleep(uint64_t now_ms) {
   return hak_budget_filled_now() <= watch || !wakes(now_ms);
 }
 
-/* A step below where it wakes, so that what swings does not wake it each time. */
 static bool falls_asleep(size_t target, size_t resident) {
-  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / HAK_BUDGET_STEP_PART;
+  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / ASLEEP_PART;
 }
 
 /* What is to be done beyond the level of the last look, as long as that did not suffice. */

@@ -89,16 +89,12 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
-/* A step, by which a process may miss its target: so much may be filled before resident memory is read again (some 5 us for some ms of
- * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again between two looks before
- * giving back counts as in vain. Then the target gives way by two. */
-#define HAK_BUDGET_STEP_PART 32
-
-/* What depots may hold instead of `most` bytes: at most half a step of the limit and of a target, since it counts. */
+/* What depots may hold instead of `most` bytes: at most a 64th of the limit and of a target, since it counts. */
+#define HAK_BUDGET_CACHED_PART 64
 HAK_INLINE size_t hak_budget_cached_most(size_t most) {
   size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
-  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / (2 * HAK_BUDGET_STEP_PART));
-  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / (2 * HAK_BUDGET_STEP_PART));
+  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / HAK_BUDGET_CACHED_PART);
+  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / HAK_BUDGET_CACHED_PART);
 }
 
 /* Spans without those that a purge has in hand. */

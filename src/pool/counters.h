@@ -7,7 +7,7 @@
 #include "region/region.h"
 
 /* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in the pool, nor does a
- * slow path. And what one step brings back may rest elsewhere meanwhile: in depots, and dirty beside clean spans that slabs took. */
+ * slow path. */
 #define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
 #define HAK_PURGE_STEP_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT)
 

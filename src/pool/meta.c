@@ -10,7 +10,7 @@
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
 _Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of its bytes");
 
-#define FIRST_MAPPING (HAK_SLAB_SPANS_MOST * HAK_SPAN_SIZE) /* as the first step of a region */
+#define FIRST_MAPPING (256 * HAK_KIB) /* of a program with one thread the only one; then steps double */
 #define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it; all are aligned to it */
 #define BLOCKS_MAX (LAST_MAPPING / HAK_META_SIZE)
 
@@ -190,10 +190,12 @@ static size_t purge_mapping(mapping *m) {
   return purged;
 }
 
+/* Blocks that leave the list in one hold of the lock, each a cache miss: some microseconds. */
+#define COLD_AT_ONCE 64
 static bool make_some_cold(size_t *wanted) {
   hak_lock_take(&hak_meta_lock);
   unsigned n = 0;
-  for (; n < HAK_LOCK_STEPS && n < *wanted && free_list != NULL; n++) {
+  for (; n < COLD_AT_ONCE && n < *wanted && free_list != NULL; n++) {
     hak_meta *meta = free_list;
     mapping *m = mapping_of(meta);
     free_list = meta->next;

@@ -108,12 +108,14 @@ static void note_grown(void) {
   hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, HAK_SLAB_SPANS_MOST - 1));
 }
 
-/* Where that brought less than what would become accessible, it is not done again before that has. */
+/* Where that brought less than this part of what there is, as much as would become accessible instead, it is not done
+ * again before more has. */
+#define EMPTIED_PART 4
 void hak_pool_note_emptied(void) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t free_spans = free_now(), all = pool->live_spans + free_spans;
-  if (free_spans < all / HAK_REGION_STEP_PART) hak_store_relaxed(&pool->full_spans, SIZE_MAX);
+  if (free_spans < all / EMPTIED_PART) hak_store_relaxed(&pool->full_spans, SIZE_MAX);
   hak_lock_drop(&pool->lock);
 }
 
@@ -200,11 +202,12 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
 /* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
  * more than this becomes resident by it; and where it costs no huge pages. */
 #define PASSED_PART 16
+#define PASSED_LEAST (16 * HAK_MIB / HAK_SPAN_SIZE) /* a program of some MiB, too, has its large blocks apart */
 
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
   if (pool->dirty_spans < spans) return false; /* there is none */
-  size_t most = pool->peak_spans / PASSED_PART + HAK_PURGE_STEP_SPANS;
+  size_t most = pool->peak_spans / PASSED_PART + PASSED_LEAST;
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 

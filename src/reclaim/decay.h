@@ -21,9 +21,10 @@ void hak_decay_start(void);
 void hak_decay_follow(hak_deferred *deferred);
 /* Milliseconds that memory may stay near a target and in memory-lean mode; and a target is looked at as often. */
 #define HAK_DECAY_NEAR_MS 250
-/* Milliseconds that memory may stay, now; and what threads' caches keep, each of which is walked whole. */
+/* Milliseconds that memory may stay, now; and what threads' caches keep, at least so long: each is walked whole. */
+#define HAK_DECAY_CACHE_LEAST_MS 250
 uint64_t hak_decay_ms(void);
-HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(), HAK_DECAY_NEAR_MS); }
+HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(), HAK_DECAY_CACHE_LEAST_MS); }
 /* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 /* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make

@@ -151,7 +151,8 @@ size_t hak_purge_withdraw_idle(uint32_t looks) { return withdraw(true, looks); }
 
 /* Static, since they are too large for the smallest stacks; one thread has them at a time. */
 static const void *slab_purger; /* turn of that thread */
-static hak_span *found[HAK_LOCK_STEPS];
+#define SLABS_AT_ONCE 64 /* found in one hold of a bin's lock; more are found in the next */
+static hak_span *found[SLABS_AT_ONCE];
 static hak_free_pages free_pages; /* of the claimed slab */
 /* Both change under the bin's lock, so that at a fork a slab is claimed whole or not at all. */
 static hak_span *claimed; /* NULL: none is */
@@ -220,10 +221,10 @@ static size_t purge_class(hak_arena *a, unsigned c, unsigned round, bool at_once
       hak_lock_take(&bin->lock);
     else if (!hak_lock_try(&bin->lock))
       break; /* its thread may have been stopped; the next look finds them */
-    n = hak_slab_find_sparse(&bin->slabs, c, round, at_once, found, HAK_LOCK_STEPS);
+    n = hak_slab_find_sparse(&bin->slabs, c, round, at_once, found, SLABS_AT_ONCE);
     hak_lock_drop(&bin->lock);
     for (unsigned i = 0; i < n && purged < wanted; i++) purged += purge_slab(a, c, found[i], d);
-  } while (n == HAK_LOCK_STEPS && purged < wanted);
+  } while (n == SLABS_AT_ONCE && purged < wanted);
   return purged;
 }
 

@@ -222,10 +222,15 @@ static void extend(hak_region *r, size_t needed) {
   if (!limited || taken) r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
 }
 
+/* Spans become accessible in steps of this part of what is: a growing program makes few calls, and what runs off a
+ * block soon meets memory that is not accessible. */
+#define STEP_PART 4
+#define FIRST_STEP HAK_SLAB_SPANS_MOST /* any slab */
+
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
 static size_t next_step(const hak_region *r) {
-  if (r->populated) return HAK_SLAB_SPANS_MOST;
-  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, HAK_SLAB_SPANS_MOST);
+  if (r->populated) return FIRST_STEP;
+  return hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {

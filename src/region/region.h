@@ -34,30 +34,60 @@
 #define HAK_TAG_IS_IN_HEAP(tag) (HAK_TAG_OWNER(tag) >= HAK_OWNER_PIECES && (tag) != HAK_TAG_NONE)
 #define HAK_CODE_IN_HEAP HAK_CODES /* in no page map */
 
-/* Lists a slab can be in; see slab/slab.h. */
+/* What the search for free pages saw of a slab at its last look (slab/sparse.c); all 0: nothing yet. */
+typedef struct hak_slab_scan {
+  uint16_t free_blocks : 13, round : 2; /* then, and in which round it looked */
+  uint16_t unpurgeable : 1;             /* with so many free blocks there was nothing to gain */
+  uint16_t gone_pages : 7;              /* of a slab on the last list: its pages that are gone … */
+  uint16_t live_then : 9;               /* … and the blocks that were live when they went, or 511 */
+} hak_slab_scan;
+
+/* A span has four uses, one at a time, and two groups of words that each use has fields of its own in: it is a span of a slab or an extent (its
+ * page map code says which), of heaps' pieces (its tag does), or claimed (neither free nor coded). Fields of slabs and pieces, but for those by which
+ * it is found, are of the first span. */
 typedef struct hak_span {
   /* written when the span is handed out, constant while it is tagged */
   uintptr_t start;       /* first block (after the colour), or first byte of an extent */
   struct hak_span *head; /* the first span of this slab or extent */
-  uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
-  /* written under the lock of the slab's bin */
-  struct hak_span *next;
   union {
-    struct hak_span *prev;
-    uint64_t asked; /* of an extent: what was asked for, while requests are noted */
-    const void *claimer; /* of a span that a purge has claimed: mark of its thread. Pool lock */
+    struct { /* slab */
+      uint64_t *bits;               /* free bitmap, constant; set bit = block in the slab's hands */
+      struct hak_span *next, *prev; /* on its list, see slab/slab.h; the bin's lock */
+    };
+    struct { /* pieces; heap/pieces.c */
+      struct hak_shelf *shelf;                  /* what each piece is; constant */
+      struct hak_span *next_roomy, *prev_roomy; /* of those that have a free piece; the pieces' lock */
+    };
+    struct { /* extent */
+      uint64_t : 64, : 64;
+      uint64_t asked; /* what was asked for, while requests are noted; relaxed, by who has it */
+    };
+    struct { /* claimed; each span of the range, the pool's lock */
+      uint64_t : 64;
+      struct hak_span *next_claimed; /* of the first span: entry/reserve.c */
+      const void *claimer;           /* mark of the thread */
+    };
   };
-  /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another. The
-   * number of free blocks is settled - frees_left: a free counts in one instruction. */
-  uint16_t settled, frees_left;
-  uint32_t bumped; /* blocks allocated once, at least; the others follow in address order */
+  union {
+    struct { /* slab, the bin's lock */
+      /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another.
+       * The number of free blocks is settled - frees_left: a free counts in one instruction. */
+      uint16_t settled, frees_left;
+    };
+    uint16_t free_pieces; /* pieces: a bit each; the pieces' lock */
+    bool untouched;       /* claimed, of the first span: all of the range reads as zero; entry/reserve.c */
+  };
+  /* slab, the bin's lock */
+  uint16_t bumped; /* blocks allocated once, at least; the others follow in address order */
   uint16_t blocks;
+  hak_slab_scan scan;
   uint8_t class_code;
   uint8_t list; /* see slab/slab.h */
-  uint16_t span_count; /* of the slab or extent */
-  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; claimed: entry/reserve.c */
+  /* any use, the pool's lock */
+  uint16_t span_count; /* of the slab, the extent, or the claimed range */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
-  uint32_t place;      /* of the first span of what a heap has: in its list (heap/blocks.c); that heap's lock */
+  /* the heap's lock */
+  uint32_t place; /* of the first span of what a heap has: in its list (heap/blocks.c) */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -129,8 +159,6 @@ unsigned hak_region_count(void);
 /* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
-/* Spans become accessible in steps of this part of what is, from 256 KiB on, so that what runs off a block soon meets memory that is not. */
-#define HAK_REGION_STEP_PART 4
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
  * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool
  * lock. */

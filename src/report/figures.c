@@ -13,8 +13,8 @@
 #include "pool/meta.h"
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
-#include "report/figures.def"
 #include "profile/profile.h"
+#include "report/sink.h"
 #include "tcache/tcache.h"
 
 #define GROUP 64 /* spans looked at under the pool's lock at a time: one word of the bitmaps */
@@ -256,19 +256,58 @@ static void see_mappings(const hak_figures *f) {
   }
 }
 
-static void read_others(hakmem_stats *t) {
+static void read_mappings(hakmem_stats *t) {
   hak_huge_figures huge;
   hak_sample_figures sampled;
-  hak_budget_figures budget;
   hak_huge_read(&huge);
   hak_sample_read(&sampled);
+  t->huge_live = huge.live_bytes - huge.owned_bytes;
+  t->huge_count = huge.live_count - huge.owned_count;
+  t->huge_heaps = huge.owned_bytes;
+  t->huge_kept = huge.kept_bytes;
+  t->huge_kept_count = huge.kept_count;
+  t->sampled_live = sampled.live_bytes;
+  t->sampled_count = sampled.live_count;
+  t->sampled_accessible = sampled.accessible_bytes;
+  t->own_metadata = hak_meta_bytes();
+  t->own_other = sampled.table_bytes + hak_profile_own_bytes();
+}
+
+static void read_budget(hakmem_stats *t) {
+  hak_budget_figures budget;
   hak_budget_state(&budget);
+  t->budget_used = budget.used;
+  t->used_peak = budget.used_peak;
+  t->budget_target = budget.target;
+  t->budget_limit = budget.limit;
+  t->budget_resident = budget.resident;
+  t->budget_level = budget.level;
+  t->budget_refused = budget.refused;
+}
+
+static void read_counters(hakmem_stats *t) {
 #define COUNT(counter) hak_load_relaxed(&hak_os_stats.counter)
-#define OTHER(...)
-#define FIELD(field, text, value) t->field = value;
-#define READ(object, member, field, label, unit, metric, text, value) FIELD(field, text, value)
-  HAK_FIGURES(OTHER, READ, OTHER)
-  HAK_UNSHOWN_FIGURES(FIELD)
+  t->span_allocs = COUNT(alloc);
+  t->span_frees = COUNT(free);
+  t->huge_allocs = COUNT(huge_alloc);
+  t->huge_failures = COUNT(huge_fail);
+  t->madvise = COUNT(madvise);
+  t->madvise_failures = COUNT(madvise_enomem) + COUNT(madvise_other);
+  t->mmap = COUNT(mmap_total);
+  t->munmap = COUNT(munmap);
+  t->mprotect = COUNT(mprotect);
+  t->mremap = COUNT(mremap);
+  t->slab_purged = hak_load_relaxed(&hak_span_pool.purged_slab_pages) * hak_os_page_size();
+  t->purges = hak_load_relaxed(&hak_purge_stats.purges);
+  t->purged = hak_load_relaxed(&hak_purge_stats.bytes);
+  t->foreign_frees = hak_foreign_calls(HAK_FOREIGN_FREE);
+  t->foreign_reallocs = hak_foreign_calls(HAK_FOREIGN_REALLOC);
+  t->foreign_usable_sizes = hak_foreign_calls(HAK_FOREIGN_USABLE_SIZE);
+}
+
+hak_noted_figures hak_figures_noted(const hakmem_stats *t) {
+  if (!t->requests_noted) return (hak_noted_figures){HAK_UNKNOWN, HAK_UNKNOWN};
+  return (hak_noted_figures){.requested = t->extent_requested, .tail = t->extents - t->extent_requested};
 }
 
 /* Their live bytes are of a moment of their own. */
@@ -297,7 +336,9 @@ void hak_figures_take(hak_figures *f) {
     if (f->rows != NULL && t->requests_noted) estimate(f);
   }
   if (f->see_large != NULL) see_mappings(f);
-  read_others(t);
+  read_mappings(t);
+  read_budget(t);
+  read_counters(t);
   count_heaps(t);
   hak_os_resident_peak resident = f->process ? hak_os_read_resident_peak() : (hak_os_resident_peak){0};
   t->resident = resident.now;

@@ -45,6 +45,12 @@ typedef struct hak_figures {
 
 void hak_figures_take(hak_figures *figures);
 
+/* Of live extents: what was asked for, and the ends of their last spans. HAK_UNKNOWN where sizes are not noted. */
+typedef struct hak_noted_figures {
+  uint64_t requested, tail;
+} hak_noted_figures;
+hak_noted_figures hak_figures_noted(const hakmem_stats *stats);
+
 /* One class of a snapshot with rows; hits and the like are of the moment of the call. */
 hakmem_class_stats hak_figures_class(const hak_figures *figures, unsigned class_code);
 

@@ -40,8 +40,8 @@ static void totals(hak_sink *s, const hakmem_stats *t) {
                                      "own", "process", "caches", "regions_total", "counters", "purge", "guard"};
 #define COUNTER(name, meaning) write_row(s, objects[i], "counters", #name, hak_load_relaxed(&hak_os_stats.name));
 #define FIGURE(object, member, field, ...) write_row(s, objects[i], #object, #member, t->field);
-#define NOTED(object, member, value, ...) \
-  write_row(s, objects[i], #object, #member, t->requests_noted ? value : HAK_UNKNOWN);
+#define NOTED(object, member, ...) write_row(s, objects[i], #object, #member, noted.member);
+  hak_noted_figures noted = hak_figures_noted(t);
   for (unsigned i = 0; i < sizeof objects / sizeof objects[0]; i++) {
     hak_sink_open(s, objects[i], '{');
     HAK_OS_COUNTERS(COUNTER)

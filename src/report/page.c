@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/sequence.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
@@ -24,7 +25,6 @@ static bool on;
 static uint32_t busy;         /* 1: a thread is at it. Taking is an acquire, dropping a release */
 /* By the thread that is at it. */
 static hak_os_shared shared;
-static uint32_t sequence;
 static unsigned area;
 static size_t area_bytes = AREA_BYTES_FIRST;
 static hak_figures figures;
@@ -41,7 +41,6 @@ static bool make(void *at) {
   memcpy(made->magic, HAK_PAGE_MAGIC, sizeof made->magic);
   made->version = HAK_PAGE_VERSION;
   made->pid = (uint32_t)hak_os_pid();
-  sequence = 0;
   hak_store_relaxed(&owner_pid, made->pid);
   page = made;
   hak_store_release(&on, true);
@@ -58,21 +57,17 @@ static bool make_own(void) {
   return made;
 }
 
-/* docs/locking.md, "The statistics page", has the steps: 1 to 5 of a writer, a to c of a reader, who repeats where c reads
- * another number than a. A reader whose a sees a writer's 4 sees that writer's 1 and 3 in b. If b sees a field of a later 3, c sees
- * that later 2. If b sees a byte of a later 1, the writer before had ended with 5, which `busy` orders before this 1: c sees the
- * change of 4. */
+/* The header is guarded by its sequence (base/sequence.h), and the area that it names with it: a writer fills the other area first. A
+ * reader that sees a byte of the writer after that in its area sees another number behind it: the writer between had stored that, and then
+ * dropped `busy`, before the area was touched. */
 static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offset) {
-  uint32_t odd = sequence + 1;
-  hak_store_relaxed(&page->sequence, odd);
-  /* Release: none of these may be seen before the odd number. */
-  hak_store_release(&page->time_ms, figures.stats.time_ms);
-  hak_store_release(&page->json_offset, json_offset);
-  hak_store_release(&page->json_bytes, json_bytes);
-  hak_store_release(&page->map_offset, map_offset);
-  hak_store_release(&page->map_entries, figures.map_entries);
-  sequence = odd + 1 == 0 ? 2 : odd + 1;
-  hak_store_release(&page->sequence, sequence);
+  hak_sequence_begin(&page->sequence);
+  hak_store_relaxed(&page->time_ms, figures.stats.time_ms);
+  hak_store_relaxed(&page->json_offset, json_offset);
+  hak_store_relaxed(&page->json_bytes, json_bytes);
+  hak_store_relaxed(&page->map_offset, map_offset);
+  hak_store_relaxed(&page->map_entries, figures.map_entries);
+  hak_sequence_end(&page->sequence);
 }
 
 static size_t map_bytes_now(void) {

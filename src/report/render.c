@@ -15,9 +15,15 @@ static void line(hak_sink *s, const char *label, uint64_t bytes) {
   hak_sink_text(s, "\n");
 }
 
+#define WITH_HEAPS (t->heaps_held != 0)
+#define WITH_GUARDS HAK_HARD(GUARDS)
 #define LINE(object, member, field, label, ...) line(s, label, t->field);
-#define NOTED(object, member, value, label, ...) if (t->requests_noted) line(s, label, value);
-static void lines(hak_sink *s, const hakmem_stats *t) { HAK_FIGURES(LINE, LINE, NOTED) }
+#define OPTIONAL(object, member, field, label, unit, metric, text, condition) if (condition) line(s, label, t->field);
+#define NOTED(object, member, label, ...) if (t->requests_noted) line(s, label, noted.member);
+static void lines(hak_sink *s, const hakmem_stats *t) {
+  hak_noted_figures noted = hak_figures_noted(t);
+  HAK_FIGURES(LINE, OPTIONAL, NOTED)
+}
 
 static void pairs(hak_sink *s, const char *title, const hak_member *m) {
   hak_sink_text(s, title);

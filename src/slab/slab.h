@@ -14,9 +14,6 @@
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
 #define HAK_PURGED_LIST 4      /* the last: free pages given back */
 #define HAK_NO_LIST 7
-/* `scan_state` of a slab on the last list: its pages that are gone, and above them the blocks that were live when they went. */
-#define HAK_PURGED_LIVE_SHIFT 7
-#define HAK_PURGED_GONE_MASK ((1u << HAK_PURGED_LIVE_SHIFT) - 1)
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
@@ -28,8 +25,6 @@ typedef struct hak_slab_set {
 } hak_slab_set;
 
 HAK_INLINE unsigned hak_slab_free_count(const hak_span *s) { return (unsigned)(s->settled - s->frees_left); }
-
-HAK_INLINE unsigned hak_slab_live_when_purged(const hak_span *s) { return (unsigned)s->scan_state >> HAK_PURGED_LIVE_SHIFT; }
 
 /* Takes up to `wanted` blocks of class_code into out, as magazines hand them out, the last one first: free ones before never used
  * ones, addresses ascending within a slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */

@@ -1,18 +1,15 @@
 /* The free pages of slabs in which a few blocks live on. The pages are given back with no lock held: until then their
- * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
- *
- * `scan_state` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
- * last list, what slab.h says. */
+ * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them. */
 #include <string.h>
 
 #include "slab/slab.h"
 
-#define COUNT_MASK 0x1fffu /* a span holds 4,096 blocks at most */
-#define ROUND_SHIFT 13
-#define ROUND_MASK 0x3u
-#define UNPURGEABLE 0x8000u
-#define LIVE_MAX (UINT16_MAX >> HAK_PURGED_LIVE_SHIFT) /* or more */
-_Static_assert(HAK_SLAB_PAGES_MAX <= HAK_PURGED_GONE_MASK, "scan_state has room for the pages of the largest slab");
+/* As many as the fields of hak_slab_scan hold. */
+#define ROUND_MASK 3u
+#define LIVE_MAX 511u
+#define GONE_MAX 127u
+_Static_assert(HAK_BITMAP_WORDS * 64 < 1 << 13, "a scan has room for the free blocks of a slab");
+_Static_assert(HAK_SLAB_PAGES_MAX <= GONE_MAX, "a scan has room for the pages of the largest slab");
 
 /* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time; one for all
  * that there is does not come back, and takes more. */
@@ -27,12 +24,12 @@ typedef struct search {
 
 /* Whether pages of it may be had. Of the last list those to which blocks have come back since their pages went. */
 static bool is_found(hak_span *s, const search *f) {
-  unsigned seen = s->scan_state, n = hak_slab_free_count(s), now = n | (f->walk & ROUND_MASK) << ROUND_SHIFT;
-  if (s->list == HAK_PURGED_LIST) return s->bumped - n < hak_slab_live_when_purged(s);
-  bool same = (seen & COUNT_MASK) == n;
-  if (same && (seen & UNPURGEABLE) != 0) return false;
-  if (f->at_once || (same && seen != now)) return true;
-  s->scan_state = (uint16_t)now;
+  unsigned n = hak_slab_free_count(s), round = f->walk & ROUND_MASK;
+  if (s->list == HAK_PURGED_LIST) return s->bumped - n < s->scan.live_then;
+  bool same = s->scan.free_blocks == n;
+  if (same && s->scan.unpurgeable) return false;
+  if (f->at_once || (same && s->scan.round != round)) return true;
+  s->scan = (hak_slab_scan){.free_blocks = (uint16_t)n, .round = (uint16_t)round};
   return false;
 }
 
@@ -106,8 +103,8 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
 /* Skips the slab until its free count changes. List 2 keeps it out of the way: looks at other slabs do not end at it, and refills do
  * not take slabs with pages to purge first. */
 static void give_up(hak_slab_set *set, hak_span *s) {
-  if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan_state` counts its pages */
-  s->scan_state = (uint16_t)(hak_slab_free_count(s) | UNPURGEABLE);
+  if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan` counts its pages */
+  s->scan = (hak_slab_scan){.free_blocks = (uint16_t)hak_slab_free_count(s), .unpurgeable = true};
   if (s->list != 3) return;
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, 2);
@@ -179,8 +176,8 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
   hak_slab_settle_count(s, n);
   size_t pages = 0;
   for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
-  HAK_ASSERT(pages > 0 && pages <= HAK_PURGED_GONE_MASK);
-  s->scan_state = (uint16_t)(pages | hak_min_size(s->bumped - n, LIVE_MAX) << HAK_PURGED_LIVE_SHIFT);
+  HAK_ASSERT(pages > 0 && pages <= GONE_MAX);
+  s->scan = (hak_slab_scan){.gone_pages = (uint16_t)pages, .live_then = (uint16_t)hak_min_size(s->bumped - n, LIVE_MAX)};
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
   return twice;
 }

@@ -1,5 +1,6 @@
 #include "tcache/counted.h"
 
+#include "base/sequence.h"
 #include "tcache/draw.h"
 
 /* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many until the next end. */
@@ -51,8 +52,7 @@ static void copy_rates(hak_count_rates *to, const hak_count_rates *from) {
   copy_float(&to->profile_bytes, &from->profile_bytes);
 }
 
-/* The release fence comes before the rates as the odd number does, and the release store behind them: adopt() copies between two reads of one
- * even number. */
+/* The rates' sequence is hak_counting_on (base/sequence.h); adopt() reads. */
 void hak_counting_start(const hak_counting_rates *r) {
   HAK_ASSERT(r->guard_blocks == 0 || r->guard_blocks >= 1);
   HAK_ASSERT(r->profile_bytes >= 0);
@@ -62,15 +62,13 @@ void hak_counting_start(const hak_counting_rates *r) {
   }
   hak_count_rates made = rates_of(r);
   if (generation == 0) hak_os_random(&hak_count_seeds, sizeof hak_count_seeds);
-  generation = generation + 2 == 0 ? 2 : generation + 2;
-  hak_store_relaxed(&hak_counting_on, generation + 1);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  hak_sequence_begin_after(&hak_counting_on, generation);
   copy_rates(&rates, &made);
   hak_store_relaxed(&guards_a_second, r->guard_a_second);
   hak_store_relaxed(&profiles_a_second, r->profile_a_second);
   hak_store_relaxed(&guards.shift, 0);
   hak_store_relaxed(&profiles.shift, 0);
-  hak_store_release(&hak_counting_on, generation);
+  generation = hak_sequence_end(&hak_counting_on);
   if (hak_tls.count.generation == 0) set_countdown(0);
 }
 

@@ -16,6 +16,8 @@
 
 /* Small: a program may lock all of its memory (mlockall). */
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
+/* Between two turns of the helper while there is work: at the default decay time, a second, a look is due as often. */
+#define PERIOD_MS 250
 
 static uint32_t main_ended; /* 1: the process's first thread has ended, and the library's threads may be all that keeps the process */
 static uint32_t threads_of_ours;
@@ -112,13 +114,13 @@ static void *help(void *unused) {
   uint64_t seen = activity();
   for (uint64_t quiet = 0; !ends();) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
-    hak_os_sleep_ms(HAK_DECAY_NEAR_MS);
+    hak_os_sleep_ms(PERIOD_MS);
     hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
     if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true);
     uint64_t next = activity();
-    quiet = next == seen ? quiet + HAK_DECAY_NEAR_MS : 0;
+    quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;
     if (quiet < 3 * hak_decay_ms()) continue; /* pages of slabs go after two decay times at rest */
     sleep_until_needed();

@@ -4,10 +4,13 @@
 #include "os/print.h"
 
 /* Near: less than a quarter of the limit is left, where the target of a cgroup wakes too (pool/budget.c). From one profile to the next what is in
- * use grows by a quarter of what is left, of half a step of the limit at least: from where it is near to the limit there are some ten … */
+ * use grows by a quarter of what is left, by a 64th of the limit at least: some ten profiles from where it is near … */
 #define NEAR_PART 4
+#define GROWTH_PART 64
 /* … and where nothing grows, one a minute. */
 #define AGAIN_MS 60000
+/* A profile takes milliseconds to write: a thread waits no longer for a file system that hangs. */
+#define WRITE_MS 500
 
 size_t hak_black_box_watch = SIZE_MAX;
 
@@ -22,7 +25,7 @@ static uint64_t written_ms; /* 0: never */
 void hak_black_box_wait(void) {
   uint32_t *word = hak_load_relaxed(&bell), before = hak_load_relaxed(&rounds);
   if (word == NULL || hak_inside_own_fork()) return;
-  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS; ms++) {
+  for (unsigned ms = 0; ms < WRITE_MS; ms++) {
     hak_os_futex_wake_shared(word);
     hak_os_futex_wait_ms(&rounds, before, 1);
     if (hak_load_relaxed(&rounds) != before || !hak_black_box_is_due()) return;
@@ -59,7 +62,7 @@ static void say_unbound(void) {
 static size_t watch_of(hak_os_bound b, size_t in_use, uint64_t now_ms) {
   size_t left = hak_os_left(b), near = b.limit / NEAR_PART, next = in_use + (left > near ? left - near : 0);
   if (written_ms == 0 || now_ms - written_ms >= AGAIN_MS) return next;
-  return hak_max_size(next, written_in_use + hak_max_size(left / NEAR_PART, b.limit / (2 * HAK_BUDGET_STEP_PART)));
+  return hak_max_size(next, written_in_use + hak_max_size(left / NEAR_PART, b.limit / GROWTH_PART));
 }
 
 /* What has grown to the watch since the last look is written even where the limit seems far: memory may be asked for and not yet touched. */

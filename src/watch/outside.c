@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "hakmem/hakmem.h"
+#include "base/sequence.h"
 #include "os/os.h"
 #include "report/heap_profile.h"
 #include "watch/samplers.h"
@@ -43,12 +44,9 @@ static bool is_news(uint64_t now_ms) {
          (hak_load_relaxed(&memory) != NULL && !is_leased(beat, now_ms));
 }
 
-/* As the profile's page (watch/profiler.c): release, none of what is written may be seen before the odd number, nor after the even one. */
 static void answer(int error) {
   uint64_t begun_ms = hak_os_now_ms();
-  uint32_t odd = hak_outside.sequence | 1;
-  hak_store_relaxed(&hak_outside.sequence, odd);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  hak_sequence_begin(&hak_outside.sequence);
   if (error == 0 && memory == NULL) {
     ready = 0;
     hak_store_relaxed(&memory, (char *)hak_os_reserve(ANSWER_BYTES, hak_os_page_size()));
@@ -65,7 +63,7 @@ static void answer(int error) {
   hak_outside.answer = (uint64_t)(uintptr_t)memory;
   hak_outside.error = (uint32_t)error;
   hak_outside.took_ms = (uint32_t)(hak_os_now_ms() - begun_ms);
-  hak_store_release(&hak_outside.sequence, odd + 1 == 0 ? 2 : odd + 1);
+  hak_sequence_end(&hak_outside.sequence);
 }
 
 /* Forgotten first: another thread may fork in between, and another mapping have the address by then. */

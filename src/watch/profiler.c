@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hakmem/hakmem.h"
+#include "base/sequence.h"
 #include "os/os.h"
 #include "os/place.h"
 #include "os/print.h"
@@ -16,6 +17,7 @@
 
 #define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
 #define ANSWER_AT ((size_t)4096)
+#define PERIOD_MS 250 /* of looks at signals, the clock and what is live */
 #define LIMITS_MS 1000 /* of looks at the system's limits, some fifteen files; samples see what grows between two */
 #define PATH_BYTES 4096
 #define NEAR_FILES_MOST 64 /* as the option says */
@@ -98,18 +100,15 @@ static bool make_page(void *at) {
   return true;
 }
 
-/* Release: none of what is written may be seen before the odd number, nor after the even one. */
 static void answer(void) {
-  uint32_t odd = page->sequence | 1;
-  hak_store_relaxed(&page->sequence, odd);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  hak_sequence_begin(&page->sequence);
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
   hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
   hak_heap_profile_render(&sink, HAK_PROFILE_JSON, HAKMEM_PROFILE_ALL);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);
-  hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);
+  hak_sequence_end(&page->sequence);
 }
 
 /* --- the thread --- */
@@ -119,10 +118,10 @@ static void on_signal(int number) {
   hak_store_relaxed(&signal_pending, 1);
 }
 
-/* Of looks at the clock, the signal's word and what is live, as the helper's; 0: it waits until it is woken. */
+/* Between two looks; 0: it waits until it is woken. */
 static uint32_t period_ms(void) {
   if (hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0)
-    return HAK_DECAY_NEAR_MS;
+    return PERIOD_MS;
   return hak_config.heap_profile_near_limit != 0 ? LIMITS_MS : 0;
 }
 
@@ -132,8 +131,9 @@ static uint32_t seen_main_end; /* by the thread */
 static uint32_t *bell(void) { return page != NULL ? &page->sequence : &nobody; }
 
 /* Until it has heard: it may be on its way to the wait. Not for ever, since it may be writing a file; then it looks after that. */
+#define WAKE_MS 500
 void hak_profiler_wake(void) {
-  for (unsigned tries = 0; running && tries < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&seen_main_end) == 0; tries++) {
+  for (unsigned tries = 0; running && tries < WAKE_MS && hak_load_relaxed(&seen_main_end) == 0; tries++) {
     hak_os_futex_wake_shared(bell());
     hak_os_sleep_ms(1);
   }

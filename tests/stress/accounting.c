@@ -108,7 +108,7 @@ static size_t empty_spans_of_pieces(void) {
     for (size_t at = 0; at < hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; at++) {
       const hak_span *s = hak_region_span_at(r, at);
       if (hak_region_slab_code(r, at) != HAK_CODE_IN_HEAP || HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) != HAK_OWNER_PIECES) continue;
-      spans += s->settled == UINT16_MAX;
+      spans += s->free_pieces == UINT16_MAX;
     }
   }
   return spans;

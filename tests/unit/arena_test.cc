@@ -137,10 +137,10 @@ TEST_F(Arena, MemoryForOneIsNotAskedForAgainSoon) {
   EXPECT_EQ(on_cpu(3)->id, 0u);
   unsigned once = fake_os::count(fake_os::MAP);
   EXPECT_GT(once, before);
-  fake_os::set_clock(now_ms + HAK_LOCK_PATIENCE_MS - 1);
+  fake_os::set_clock(now_ms + HAK_OS_REFUSED_MS - 1);
   for (int i = 0; i < 100; i++) EXPECT_EQ(on_cpu(3)->id, 0u);
   EXPECT_EQ(fake_os::count(fake_os::MAP), once);
-  fake_os::set_clock(now_ms + HAK_LOCK_PATIENCE_MS);
+  fake_os::set_clock(now_ms + HAK_OS_REFUSED_MS);
   EXPECT_EQ(on_cpu(3)->id, 0u);
   EXPECT_GT(fake_os::count(fake_os::MAP), once);
   fake_os::allow_all();

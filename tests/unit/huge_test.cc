@@ -68,7 +68,7 @@ TEST_F(Huge, BlocksAreLookedAtAFewAtATime) {
   do {
     looked_at = 0;
     EXPECT_EQ(hak_huge_find([](const void *, size_t) { return looked_at++, false; }, &place, &bytes), nullptr);
-    EXPECT_LE(looked_at, size_t(HAK_LOCK_STEPS));
+    EXPECT_LE(looked_at, size_t(HAK_HUGE_LOOKED_AT));
     all += looked_at;
   } while (place != 0);
   EXPECT_EQ(all, live_count());

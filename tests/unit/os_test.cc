@@ -14,6 +14,10 @@
 
 #include "fake_os.h"
 #include "hak.h"
+extern "C" {
+#include "base/sequence.h"
+#include "os/gnu_hash.h"
+}
 
 using testing::IsEmpty;
 
@@ -410,6 +414,56 @@ TEST_F(Os, TakesNumbersApart) {
   EXPECT_EQ(value, SIZE_MAX - 1);
   EXPECT_STREQ(hak_os_take_number("99999999999999999999999", 10, &value), "");
   EXPECT_EQ(value, SIZE_MAX);
+}
+
+// Two words that are equal whenever the sequence says that they are whole.
+TEST(Sequence, ReadersSeeWholeChanges) {
+  uint32_t sequence = 0, changes = 20000, seen = 0;
+  uint64_t words[2] = {};
+  std::thread writer([&] {
+    for (uint64_t i = 1; i <= changes; i++) {
+      hak_sequence_begin(&sequence);
+      for (uint64_t &word : words) hak_store_relaxed(&word, i);
+      EXPECT_EQ(hak_sequence_end(&sequence), 2 * i);
+    }
+  });
+  for (uint32_t before = 0; before != 2 * changes;) {
+    before = hak_load_acquire(&sequence);
+    uint64_t a = hak_load_relaxed(&words[0]), b = hak_load_relaxed(&words[1]);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (before % 2 != 0 || hak_load_relaxed(&sequence) != before) continue;
+    EXPECT_EQ(a, b);
+    EXPECT_EQ(a, before / 2);
+    seen++;
+  }
+  writer.join();
+  EXPECT_GT(seen, 0u);
+}
+
+TEST(Sequence, Is0NeverAgain) {
+  uint32_t sequence = UINT32_MAX - 1;
+  hak_sequence_begin(&sequence);
+  EXPECT_EQ(sequence, UINT32_MAX);
+  EXPECT_EQ(hak_sequence_end(&sequence), 2u);
+}
+
+// In a fork's child of which the parent's writer was another thread.
+TEST(Sequence, OfAWriterThatIsGoneEndsWithTheNextChange) {
+  uint32_t sequence = 0;
+  hak_sequence_begin(&sequence);
+  hak_sequence_begin(&sequence);
+  EXPECT_EQ(sequence, 1u);
+  EXPECT_EQ(hak_sequence_end(&sequence), 2u);
+}
+
+TEST(GnuHash, CountsSymbols) {
+  // Buckets, first symbol, words of the filter, shift; a filter of 2 words; buckets; hashes from the first symbol on.
+  const uint32_t two_chains[] = {3, 5, 1, 6, 0, 0, 5, 0, 7, 2, 3, 8, 10, 11};
+  EXPECT_EQ(hak_os_gnu_hash_symbols(two_chains), 10u);
+  const uint32_t none_defined[] = {1, 9, 1, 6, 0, 0, 0};
+  EXPECT_EQ(hak_os_gnu_hash_symbols(none_defined), 9u);
+  const uint32_t wider_filter[] = {1, 1, 2, 6, 0, 0, 0, 0, 1, 13};
+  EXPECT_EQ(hak_os_gnu_hash_symbols(wider_filter), 2u);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_F(HeapCheck, NeverAllocatedBit) {
   unsigned last = unsigned(s->blocks) - 1;
   seed(&s->bits[last / 64], s->bits[last / 64] | uint64_t(1) << (last % 64), "never allocated");
 }
-TEST_F(HeapCheck, AllocatedBeyondBlocks) { seed(&slab->bumped, uint32_t(slab->blocks + 1), "ever allocated"); }
+TEST_F(HeapCheck, AllocatedBeyondBlocks) { seed(&slab->bumped, uint16_t(slab->blocks + 1), "ever allocated"); }
 TEST_F(HeapCheck, ClassOfSlab) { seed(&slab->class_code, uint8_t(3), "class 3"); }
 TEST_F(HeapCheck, BackLink) { seed(&linked->next->prev, static_cast<hak_span *>(nullptr), "back link"); }
 TEST_F(HeapCheck, ListNumber) {

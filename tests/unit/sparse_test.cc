@@ -271,8 +271,9 @@ class ManySparseSlabs : public SparseSlabs {
     for (hak_span *s = set.lists[3]; s != nullptr; s = s->next) slabs.push_back(s);
     ASSERT_EQ(slabs.size(), SLABS);
   }
+  static bool is_stamped(const hak_span *s) { return s->scan.free_blocks != 0 || s->scan.round != 0; }
   size_t stamped() const {
-    return size_t(std::count_if(slabs.begin(), slabs.end(), [](const hak_span *s) { return s->scan_state != 0; }));
+    return size_t(std::count_if(slabs.begin(), slabs.end(), [](const hak_span *s) { return is_stamped(s); }));
   }
   // Calls by the clock until one finds something.
   unsigned rounds_until_found() {
@@ -303,8 +304,11 @@ TEST_P(ManySparseSlabs, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
 }
 
 TEST_P(ManySparseSlabs, TheHopelessCountToo) {
-  constexpr unsigned UNPURGEABLE = 0x8000;
-  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->scan_state = uint16_t(hak_slab_free_count(slabs[i]) | UNPURGEABLE);
+  for (unsigned i = 0; i + 1 < SLABS; i++) {
+    slabs[i]->scan = {};
+    slabs[i]->scan.free_blocks = uint16_t(hak_slab_free_count(slabs[i]));
+    slabs[i]->scan.unpurgeable = 1;
+  }
   EXPECT_EQ(rounds_until_found(), 8u) << "two walks of four rounds";
   EXPECT_EQ(found[0], slabs.back());
 }
@@ -316,9 +320,9 @@ TEST_P(ManySparseSlabs, OneThatLeavesMeanwhileIsNotWaitedFor) {
   hak_slab_taken_again(&set, next);
   hak_slab_unlink(&set, next);
   EXPECT_THAT(find(2, false), IsEmpty());
-  EXPECT_EQ(next->scan_state, 0u);
+  EXPECT_FALSE(is_stamped(next));
   EXPECT_EQ(stamped(), 2 * IN_ONE_HOLD);
-  EXPECT_NE(slabs[IN_ONE_HOLD + 1]->scan_state, 0u);
+  EXPECT_TRUE(is_stamped(slabs[IN_ONE_HOLD + 1]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ManySparseSlabs, testing::Values(8192));
