@@ -19,7 +19,7 @@ void hak_quarantine_release_slow(hak_tcache *t, void *p) {
 
 bool hak_quarantine_flush(void) {
   hak_tcache *t = hak_tls.cache;
-  hak_quarantine *q = !HAK_HARD(QUARANTINE) || t == NULL ? NULL : (hak_quarantine *)t->attached;
+  hak_quarantine *q = !HAK_HARD(QUARANTINE) || t == NULL ? NULL : t->quarantine;
   if (q == NULL || q->count == 0) return false;
   while (q->count > 0) hak_quarantine_release_oldest(t, q);
   return true;

@@ -32,8 +32,9 @@ HAK_INLINE void hak_quarantine_release_oldest(hak_tcache *t, hak_quarantine *q) 
 
 /* Takes a block in. False: there is no memory for a quarantine, and the block is the caller's to free. */
 HAK_INLINE bool hak_quarantine_put(hak_tcache *t, void *p, unsigned class_code) {
-  if (HAK_UNLIKELY(t->attached == NULL)) t->attached = hak_meta_take_block((sizeof(hak_quarantine) + HAK_META_SIZE - 1) / HAK_META_SIZE);
-  hak_quarantine *q = (hak_quarantine *)t->attached;
+  if (HAK_UNLIKELY(t->quarantine == NULL))
+    t->quarantine = (hak_quarantine *)hak_meta_take_block((sizeof(hak_quarantine) + HAK_META_SIZE - 1) / HAK_META_SIZE);
+  hak_quarantine *q = t->quarantine;
   if (HAK_UNLIKELY(q == NULL)) return false;
   size_t block_size = hak_class_size(class_code);
   while (q->count == HAK_QUARANTINE_BLOCKS || (q->count > 0 && q->bytes + block_size > HAK_QUARANTINE_BYTES)) hak_quarantine_release_oldest(t, q);

@@ -49,7 +49,7 @@ typedef struct hak_thread_heaps {
 
 extern hak_heap_cache hak_no_heap_cache;
 
-HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
+HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return hak_load_relaxed(&t->heaps); }
 
 /* The thread's; made where it has none. NULL: no memory. */
 hak_thread_heaps *hak_thread_make_heaps(hak_tcache *cache);

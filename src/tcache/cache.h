@@ -37,17 +37,22 @@ typedef struct hak_count_state {
 
 struct hak_tcache;
 
+/* Only the thread writes them. */
 typedef struct hak_thread {
+  /* The fast path; slow paths set them. */
   void **top[HAK_CODES]; /* first: an index alone addresses it */
   /* Bytes that may be asked for before the slow path looks whether to take a sample (counted.h); negative: it has to. */
   int64_t countdown;
-  struct hak_tcache *cache;
+  /* counted.c */
   hak_count_state count;
-  uint16_t phase;
-  uint16_t calls; /* slow paths without a cache */
-  uint16_t phase_aside;
-  bool in_heap; /* what malloc serves comes from a heap, the thread's default: each request ends the countdown */
+  /* The thread's life: tcache.c, aside.c, life/thread.c. */
+  struct hak_tcache *cache;
   struct hak_tcache *aside; /* while forbidden, with the phase of before */
+  uint16_t phase, phase_aside;
+  uint16_t calls; /* slow paths without a cache */
+  /* heap/default.c */
+  bool in_heap; /* what malloc serves comes from a heap, the thread's default: each request ends the countdown */
+  /* The program: hakmem_label_set. */
   uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;
 

@@ -558,7 +558,8 @@ void hak_tcache_fork_child(void) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) t->bins[c].published = 0;
     t->spares = NULL;
     t->spare_count = 0;
-    t->attached = t->heaps = NULL;
+    t->quarantine = NULL;
+    t->heaps = NULL;
     t->top = NULL;
     t->busy = t->planted = 0;
     retire_locked(t);

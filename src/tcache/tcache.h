@@ -42,28 +42,37 @@ typedef struct hak_tcache_bin {
   void *doubted;      /* the block that was in it, where the program may have it; NULL: all up to that slot are the thief's */
 } hak_tcache_bin;
 
+/* What two boxes above keep with a thread's cache; they alone look into it. */
+struct hak_quarantine;
+struct hak_thread_heaps;
+
 typedef struct hak_tcache {
-  void ***top;     /* hak_tls.top of the thread that has the cache. By page map code */
+  /* Owner and thief, see reach.c. */
+  void ***top;      /* hak_tls.top of the thread that has the cache. By page map code. Written by the owner */
   uint32_t busy;    /* written by the owner: how many slow paths it is in */
   uint32_t thief;   /* reach lock: 1: the owner waits before its next slow path */
-  bool waiting;     /* written by the owner: for the thief */
   uint32_t planted; /* a bin has a planted slot. Written by the owner in a slow path, or by the thief that found it in none */
-  hak_meta *spares; /* spare metadata blocks */
-  uint32_t spare_count;
-  size_t stacked_bytes; /* of all full magazines, that is */
-  int64_t fenced_room; /* bytes of blocks above HAK_FAST_MAX, not stacked, that may still be cached */
-  uint32_t ending_rounds;
-  uint64_t slow_count; /* relaxed, read by any thread */
-  uint64_t decayed_ms; /* when the cache was decayed last */
-  uint64_t exit_ms;    /* relaxed, read by any thread: the last slow exit */
+  bool waiting;     /* written by the owner: for the thief */
+  bool all_fenced;  /* written by the owner: every call has to take the slow path */
   uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
-  uint64_t random; /* state of hak_tcache_random; 0: none yet */
-  void *attached; /* metadata of the box above that keeps something with the cache (harden/quarantine.h); NULL: none yet */
-  void *heaps;    /* the same of heap/cache.h; set by the owner */
-  hak_cache_counts *counts;     /* NULL: front metrics are off */
-  hak_request_counts *requests; /* NULL: requests are not noted */
-  bool all_fenced; /* every call has to take the slow path */
-  struct hak_tcache *next; /* registry lock: of all caches ever made … */
+  /* The owner; or the thief that found it in no slow path. */
+  size_t stacked_bytes; /* of all full magazines */
+  int64_t fenced_room;  /* bytes of blocks above HAK_FAST_MAX, not stacked, that may still be cached */
+  hak_meta *spares;     /* spare metadata blocks */
+  uint32_t spare_count;
+  /* The owner alone. */
+  uint32_t ending_rounds; /* life/thread.c */
+  uint64_t decayed_ms;    /* when the cache was decayed last */
+  uint64_t random;        /* state of hak_tcache_random; 0: none yet */
+  struct hak_quarantine *quarantine; /* harden/quarantine.h; NULL: none yet */
+  /* The owner; relaxed, since any thread reads them. */
+  uint64_t slow_count;
+  uint64_t exit_ms;               /* the last slow exit */
+  hak_cache_counts *counts;       /* constant; NULL: front metrics are off */
+  hak_request_counts *requests;   /* constant; NULL: requests are not noted */
+  struct hak_thread_heaps *heaps; /* heap/cache.h; NULL: none yet. Set by release */
+  /* The registry's lock. */
+  struct hak_tcache *next;        /* of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
   hak_tcache_bin bins[HAK_CLASS_COUNT];
