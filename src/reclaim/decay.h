@@ -1,15 +1,11 @@
 /* When memory goes back to the system: decay, and nothing else.
  *
  * Every free page, in whole spans or inside slabs, in thread caches and depots, may stay HAKMEM_DECAY_MS (`decay_ms`; the
- * profile's unless set). Four times in that span whoever comes by a slow path, or the helper thread, purges what is beyond
- * a smoothstep of the last decay time's dirty spans. So purging costs at most one purge of each dirty span a decay time,
- * whatever the load does.
+ * profile's unless set). Four times in that span whoever comes by a slow path, or the helper thread, takes a look: keep.h says how many dirty
+ * spans may stay, and this file purges the others, in steps. So does the free that leaves more dirty than the mark.
  *
- * A program that frees much and then works inside its caches comes by no slow path: so the free that leaves more dirty
- * than max(64 MiB, what is held) purges down to half of that, too. Where more than a quarter of what was purged is
- * taken again before the second look after (refault), the load swings: then what it had in use within the last 7/4 of a decay time
- * may stay, and that rule leaves as much where its own purges were too early.
- * A target (budget.h) and memory-lean mode shorten the decay. */
+ * Purging costs at most one purge of each dirty span a decay time, whatever the load does. A target (budget.h) and memory-lean mode shorten the
+ * decay. */
 #ifndef HAK_RECLAIM_DECAY_H
 #define HAK_RECLAIM_DECAY_H
 
