@@ -26,7 +26,7 @@ bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
-static bool goes_lazily(void) {
+static bool purges_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
 
@@ -183,7 +183,7 @@ static void purge_to_goal(size_t most_spans) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
   if (goal == SIZE_MAX) return;
-  size_t purged = dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), goes_lazily()) : 0;
+  size_t purged = dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), purges_lazily()) : 0;
   hak_keep_note_purged(&rule, purged);
   dirty = dirty_now();
   if (dirty > goal && purged > 0) return;
@@ -275,12 +275,12 @@ void hak_decay_fork_child(void) {
 }
 
 static void purge_for_target(void) {
-  size_t keep = hak_budget_dirty_keep();
+  size_t keep = hak_budget_room();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
   hak_takes_large = true;
   /* A step below it, or half of it, so that the next free does not call again at once. */
   size_t purged = hak_purge_spans(keep - hak_min_size(keep / 2, HAK_PURGE_STEP_SPANS), false);
-  if (purged == 0 && hak_purge_refused()) hak_budget_rest();
+  if (purged == 0 && hak_purge_refused()) hak_budget_pause();
   hak_budget_note_purged(purged << HAK_SPAN_SHIFT);
 }
 
@@ -342,7 +342,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
   if (hak_load_relaxed(&rule.reserved_to) != 0) hak_decay_reserve(0);
   hak_takes_large = true;
-  if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
+  if (purges_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   bool left;

@@ -23,7 +23,7 @@ HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(
 /* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 /* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make
- * (SECCOMP_MODE_STRICT). After a rest, and where there is the helper, it goes too. Constant; tests have their own. */
+ * (SECCOMP_MODE_STRICT). After a decay time without slow paths, and where there is the helper, it goes too. Constant; tests have their own. */
 extern size_t hak_decay_worth_spans;
 extern size_t hak_decay_goal; /* relaxed: spans that may stay dirty */
 extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */
