@@ -1,6 +1,6 @@
-/* A thief at a sleeping thread's loaded magazine, and the owner, who may wake at any step. The owner pops and pushes in the fast path, and goes through a
- * slow path where the magazine is empty or full, OPS calls in all; the thief comes by ROBS times. The owner's stores go into buffers, one a word, or
- * ORDERED, as x86 does; its loads see its own stores. A barrier of the thief (membarrier) waits until these buffers are empty. Slow paths write past
+/* A drainer at a sleeping thread's loaded magazine, and the owner, who may wake at any step. The owner pops and pushes in the fast path, and goes through a
+ * slow path where the magazine is empty or full, OPS calls in all; the drainer comes by DRAINS times. The owner's stores go into buffers, one a word, or
+ * ORDERED, as x86 does; its loads see its own stores. A barrier of the drainer (membarrier) waits until these buffers are empty. Slow paths write past
  * the buffers, once they are empty: nobody reads what they write before the release of `busy`.
  *
  * A block is the program's from the load that finds it; the cache's from the store that puts it into a slot. What is taken goes to slabs, from which the
@@ -10,34 +10,34 @@
  * mirrors src/tcache/cache.h: *top = p;
  * mirrors src/tcache/tcache.h: hak_add_own(&t->busy, 1);
  * mirrors src/tcache/tcache.h: hak_add_own(&t->busy, 0u - 1);
- * mirrors src/tcache/tcache.h: return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
+ * mirrors src/tcache/tcache.h: return (hak_load_acquire(&t->claimed) | hak_load_relaxed(&t->has_sentinel)) != 0;
  * mirrors src/tcache/reach.c: hak_tcache_reach_lock.state = 0;
- * mirrors src/tcache/reach.c: while (hak_load_acquire(&t->thief) != 0) {
+ * mirrors src/tcache/reach.c: while (hak_load_acquire(&t->claimed) != 0) {
  * mirrors src/tcache/reach.c: memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
- * mirrors src/tcache/reach.c: if (b->doubted == NULL && (*slot != NULL || top < slot)) {
+ * mirrors src/tcache/reach.c: if (b->displaced == NULL && (*slot != NULL || top < slot)) {
  * mirrors src/tcache/reach.c: } else if (*slot == NULL
  * mirrors src/tcache/reach.c: if (hak_load_acquire(&t->busy) == 0 && is_readable(t))
- * mirrors src/tcache/reach.c: b->loaded == NULL || b->planted != 0) return 0;
+ * mirrors src/tcache/reach.c: b->loaded == NULL || b->sentinel != 0) return 0;
  * mirrors src/tcache/reach.c: return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
- * mirrors src/tcache/reach.c: b->doubted = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
- * mirrors src/tcache/reach.c: if (top == NULL || top <= planted_slot(i)) plants[i].count = 0;
+ * mirrors src/tcache/reach.c: b->displaced = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
+ * mirrors src/tcache/reach.c: if (top == NULL || top <= sentinel_slot(i)) sentinels[i].count = 0;
  * mirrors src/tcache/reach.c: if (hak_os_barrier()) copy_blocks(h);
  * mirrors src/tcache/reach.c: if (n == 0 || hak_load_acquire(slot) != NULL) continue;
  *
  * variant ORDERED | one buffer: stores reach memory in their order
- * variant ALONE | the owner forks without locks: in the child the thief ends at any step, and what it was at may be lost
+ * variant ALONE | the owner forks without locks: in the child the drainer ends at any step, and what it was at may be lost
  *
  * mutant NO_FIRST_BARRIER: assertion | both are in the stacks: `busy` is still in the owner's buffer
- * mutant NO_SECOND_BARRIER: assertion | the top that the thief reads is older than a pop beyond the slot
+ * mutant NO_SECOND_BARRIER: assertion | the top that the drainer reads is older than a pop beyond the slot
  * mutant NO_THIRD_BARRIER: assertion | a top comes before the push that it tells of
- * mutant TAKE_AT_TOP: assertion | the owner has the block of the planted slot in hand
+ * mutant TAKE_AT_TOP: assertion | the owner has the block of the sentinel's slot in hand
  * mutant SLOT_NOT_READ: assertion | the owner went below the slot, and came back
- * mutant PLANT_UNSETTLED: assertion | the block in doubt is forgotten
+ * mutant SENTINEL_UNSETTLED: assertion | the block in doubt is forgotten
  * mutant SETTLE_BY_TOP: assertion | settling overwrites what was pushed
- * mutant SETTLE_NOT: assertion | what the thief took out is lost
+ * mutant SETTLE_NOT: assertion | what the drainer took out is lost
  * mutant NOTE_LATE: assertion | the child does not find out that a block was taken out
- * mutant LOCK_STAYS: stuck | the owner waits for a thief that the child has not
- * mutant CHILD_TRUSTS_NOTE: assertion | the child takes for the thief's what the thief had not planted yet */
+ * mutant LOCK_STAYS: stuck | the owner waits for a drainer that the child has not
+ * mutant CHILD_TRUSTS_NOTE: assertion | the child takes for the drainer's what the drainer had not placed yet */
 #define ROOM 4 /* slots; slot 0 holds the NULL below them */
 #define TOP 0
 #define BUSY 1
@@ -51,9 +51,9 @@
 #endif
 #define OPS 5
 #ifdef ALONE
-#define ROBS 1
+#define DRAINS 1
 #else
-#define ROBS 2
+#define DRAINS 2
 #endif
 #define BLOCKS 4
 #define FREE 0 /* in slabs */
@@ -73,9 +73,9 @@ chan buffers[BUFFERS] = [1] of { byte, byte };
 
 byte own[WORDS]; /* what the owner stored last */
 byte where[BLOCKS + 1];
-byte lock, planted, doubted;
-bool thief_there, owner_inside, thief_inside, forked;
-bool unseen; /* the top was there, the block below it not yet: the thief found an older NULL */
+byte lock, sentinel, displaced;
+bool drainer_there, owner_inside, drainer_inside, forked;
+bool unseen; /* the top was there, the block below it not yet: the drainer found an older NULL */
 
 inline store(w, value) {
   atomic { BUFFER(w) ! w, value; own[w] = value }
@@ -96,34 +96,34 @@ inline hand_out(p) {
 
 inline settle() {
   if
-  :: planted != 0 ->
+  :: sentinel != 0 ->
 #ifndef SETTLE_NOT
      if
 #ifdef CHILD_TRUSTS_NOTE
-     :: doubted == 0 ->
-        assert(mem[TOP] >= planted);
+     :: displaced == 0 ->
+        assert(mem[TOP] >= sentinel);
 #else
-     :: doubted == 0 && (mem[SLOT(planted)] != 0 || mem[TOP] < planted) -> assert(unseen || forked)
-     :: doubted == 0 && mem[SLOT(planted)] == 0 && mem[TOP] >= planted ->
+     :: displaced == 0 && (mem[SLOT(sentinel)] != 0 || mem[TOP] < sentinel) -> assert(unseen || forked)
+     :: displaced == 0 && mem[SLOT(sentinel)] == 0 && mem[TOP] >= sentinel ->
 #endif
         i = 1;
         do
-        :: planted + i <= mem[TOP] -> mem[SLOT(i)] = mem[SLOT(planted + i)]; i++
+        :: sentinel + i <= mem[TOP] -> mem[SLOT(i)] = mem[SLOT(sentinel + i)]; i++
         :: else -> break
         od;
-        mem[TOP] = mem[TOP] - planted
+        mem[TOP] = mem[TOP] - sentinel
 #ifdef SETTLE_BY_TOP
-     :: doubted != 0 && mem[TOP] >= planted ->
+     :: displaced != 0 && mem[TOP] >= sentinel ->
 #else
-     :: doubted != 0 && mem[SLOT(planted)] == 0 && mem[TOP] >= planted ->
+     :: displaced != 0 && mem[SLOT(sentinel)] == 0 && mem[TOP] >= sentinel ->
 #endif
-        mem[SLOT(planted)] = doubted
+        mem[SLOT(sentinel)] = displaced
      :: else
      fi;
 #endif
-     doubted = 0;
+     displaced = 0;
      unseen = false;
-     planted = 0
+     sentinel = 0
   :: else
   fi;
   i = 0
@@ -153,12 +153,12 @@ inline check() {
 inline enter() {
   store(BUSY, 1);
   do
-  :: thief_there -> TAKE(lock); atomic { assert(forked || lock == 1 + _pid); lock = 0 }
+  :: drainer_there -> TAKE(lock); atomic { assert(forked || lock == 1 + _pid); lock = 0 }
   :: else -> break
   od;
   atomic {
     DRAINED;
-    assert(!thief_inside);
+    assert(!drainer_inside);
     owner_inside = true;
     settle();
     check()
@@ -265,29 +265,29 @@ inline take(p) {
   where[p] = TAKEN
 }
 
-proctype thief() {
+proctype drainer() {
   byte robs, top, p, i;
   bool found;
   {
   do
-  :: robs < ROBS ->
+  :: robs < DRAINS ->
      robs++;
      TAKE(lock);
-     thief_there = true;
+     drainer_there = true;
 #ifndef NO_FIRST_BARRIER
      DRAINED;
 #endif
      if
-     :: atomic { mem[BUSY] == 0 -> assert(!owner_inside); thief_inside = true };
+     :: atomic { mem[BUSY] == 0 -> assert(!owner_inside); drainer_inside = true };
         top = mem[TOP];
         if
-#ifdef PLANT_UNSETTLED
+#ifdef SENTINEL_UNSETTLED
         :: top >= 2 ->
 #else
-        :: top >= 2 && planted == 0 ->
+        :: top >= 2 && sentinel == 0 ->
 #endif
 #ifndef NOTE_LATE
-           planted = top - 1;
+           sentinel = top - 1;
 #endif
            atomic {
              top--;
@@ -299,9 +299,9 @@ proctype thief() {
              unseen = p == 0
            };
 #ifdef NOTE_LATE
-           planted = top;
+           sentinel = top;
 #endif
-           atomic { doubted = p; p = 0 };
+           atomic { displaced = p; p = 0 };
 #ifndef NO_SECOND_BARRIER
            DRAINED;
 #endif
@@ -310,29 +310,29 @@ proctype thief() {
            DRAINED;
 #endif
 #ifdef TAKE_AT_TOP
-           found = top >= planted;
+           found = top >= sentinel;
 #else
-           found = top > planted;
+           found = top > sentinel;
 #endif
 #ifndef SLOT_NOT_READ
-           found = found && mem[SLOT(planted)] == 0;
+           found = found && mem[SLOT(sentinel)] == 0;
 #endif
            if
            :: found ->
               i = 1;
               do
-              :: i < planted -> take(mem[SLOT(i)]); i++
+              :: i < sentinel -> take(mem[SLOT(i)]); i++
               :: else -> break
               od;
-              atomic { take(doubted); doubted = 0 }
+              atomic { take(displaced); displaced = 0 }
            :: else
            fi
         :: else
         fi;
-        atomic { i = 0; top = 0; found = false; thief_inside = false }
+        atomic { i = 0; top = 0; found = false; drainer_inside = false }
      :: mem[BUSY] != 0
      fi;
-     thief_there = false;
+     drainer_there = false;
      DROP(lock);
      atomic {
        i = 1;
@@ -352,15 +352,15 @@ proctype fork() {
   byte i = 1;
   atomic {
     DRAINED -> forked = true;
-    thief_there = false;
+    drainer_there = false;
 #ifndef LOCK_STAYS
     lock = 0;
 #endif
-    thief_inside = false;
+    drainer_inside = false;
     do
     :: i <= BLOCKS -> /* copied, but not yet noted as taken: still the cache's */
        if
-       :: where[i] == TAKEN && doubted != 0 -> where[i] = CACHED
+       :: where[i] == TAKEN && displaced != 0 -> where[i] = CACHED
        :: else
        fi;
        i++
@@ -390,6 +390,6 @@ init {
 #ifdef ALONE
     run fork();
 #endif
-    run thief()
+    run drainer()
   }
 }

@@ -12,7 +12,7 @@
 /* Without an option: of the cgroup's limit, from two steps of a purge on, and looked at where so much of the limit is taken. */
 #define AUTO_PERCENT 95
 #define AUTO_FROM (2 * HAK_PURGE_STEP_BYTES)
-#define AUTO_AWAKE_PERCENT 75
+#define AUTO_NEAR_PERCENT 75
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
 
 /* Parts of a target. */
@@ -21,21 +21,21 @@
 #define AUTO_FREE_PART 32     /* of a limit, stays free when a group's target gives way: use grows until a next look */
 #define MEASURE_PART 32       /* may be filled before resident memory is read again: 5 us beside ms of touching pages */
 #define AHEAD_PART 32         /* goes inside slabs beyond what is lacking: the next slab does not call again at once */
-#define VAIN_PART 32          /* more than that went and came again between two looks: giving back is in vain … */
+#define FUTILE_PART 32        /* more than that went and came again between two looks: purging is futile … */
 #define SLACK_PART 16         /* … and the target gives way by so much */
-#define ASLEEP_PART 32        /* so far below where it wakes a group's target falls asleep: what swings wakes it once */
+#define RECEDED_PART 32      /* so far below where a group's target is near it is far again: what swings passes it once */
 
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
-size_t hak_budget_patience;
+size_t hak_budget_unpurgeable;
 size_t hak_budget_slack;
 unsigned hak_budget_level_now;
 uint32_t hak_budget_callback_due;
 
 /* Relaxed; written by the thread whose look it is. Two looks at the same time would do no harm. */
 static size_t target_now, resident_then;
-static size_t given, given_then, live_then, looked_resident; /* bytes; all but the first at the last look */
+static size_t purged_bytes, purged_then, live_then, looked_resident; /* bytes; all but the first at the last look */
 static int64_t resolved_option;
 static uint64_t resolved_ms;
 static unsigned step; /* the level without the pressure */
@@ -111,7 +111,7 @@ static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PER
 /* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the same, and as
  * much as one purge brings back, for what the process grows by until it is looked at again. Where the program gave the
  * target, only what is live can be a reason to pass it. */
-static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
+static size_t ceiling_with_slack(size_t target, size_t resident, size_t filled) {
   size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
@@ -129,7 +129,7 @@ static size_t measure(size_t target) {
   size_t wanted = target - margin(target);
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
-  ceiling = hak_max_size(ceiling, ceiling_given_way(target, resident, filled));
+  ceiling = hak_max_size(ceiling, ceiling_with_slack(target, resident, filled));
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
   hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
@@ -138,7 +138,7 @@ static size_t measure(size_t target) {
   return resident;
 }
 
-static bool wakes(uint64_t now_ms);
+static bool comes_near(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
@@ -146,14 +146,14 @@ static void measure_if_due(void) {
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
     if (!is_auto() || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
-        !wakes(hak_os_now_ms()))
+        !comes_near(hak_os_now_ms()))
       return;
   }
   size_t target = hak_load_relaxed(&target_now);
   if (target != 0) measure(target);
 }
 
-size_t hak_budget_dirty_keep(void) {
+size_t hak_budget_room(void) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return SIZE_MAX;
   measure_if_due();
   if (HAK_LIKELY(!hak_budget_targeted())) return SIZE_MAX;
@@ -171,32 +171,32 @@ static size_t lacking_now(void) {
 size_t hak_budget_slab_bytes_wanted(void) {
   measure_if_due();
   size_t lacking = lacking_now();
-  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / AHEAD_PART : 0;
+  return lacking > hak_load_relaxed(&hak_budget_unpurgeable) ? lacking + hak_load_relaxed(&target_now) / AHEAD_PART : 0;
 }
 
 void hak_budget_slab_bytes_purged(void) {
   size_t lacking = lacking_now();
-  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / AHEAD_PART);
+  hak_store_relaxed(&hak_budget_unpurgeable, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / AHEAD_PART);
 }
 
-void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
+void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&purged_bytes, bytes); }
 
 /* Once a look. Purged memory came straight back, and neither is more live than a look ago nor less resident: the target is below
  * what the process needs, and cannot be met. Then purging is only cost: allow slack. */
-static void give_way(size_t target, size_t resident) {
-  size_t all = hak_load_relaxed(&given), went = all - hak_load_relaxed(&given_then), live = live_now();
+static void allow_slack(size_t target, size_t resident) {
+  size_t all = hak_load_relaxed(&purged_bytes), went = all - hak_load_relaxed(&purged_then), live = live_now();
   size_t live_before = hak_load_relaxed(&live_then), resident_before = hak_load_relaxed(&looked_resident);
   size_t achieved = live - hak_min_size(live, live_before) + resident_before - hak_min_size(resident_before, resident);
-  hak_store_relaxed(&given_then, all);
+  hak_store_relaxed(&purged_then, all);
   hak_store_relaxed(&live_then, live);
   hak_store_relaxed(&looked_resident, resident);
-  if (resident <= (is_auto() ? of_limit(target, AUTO_AWAKE_PERCENT) : target))
+  if (resident <= (is_auto() ? of_limit(target, AUTO_NEAR_PERCENT) : target))
     hak_store_relaxed(&hak_budget_slack, 0);
-  else if (went > achieved + target / VAIN_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
+  else if (went > achieved + target / FUTILE_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
     hak_store_relaxed(&hak_budget_slack, target / SLACK_PART);
 }
 
-void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
+void hak_budget_pause(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
 
 static void enter(unsigned level) {
   HAK_ASSERT(level < HAK_BUDGET_LEVELS);
@@ -206,21 +206,21 @@ static void enter(unsigned level) {
 }
 
 /* `target`: known, but far. */
-static unsigned be_calm(size_t target, size_t watch) {
+static unsigned stop_measuring(size_t target, size_t watch) {
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
   hak_store_relaxed(&hak_budget_watch, watch);
   hak_store_relaxed(&hak_budget_live_watch, SIZE_MAX);
-  hak_store_relaxed(&hak_budget_patience, 0);
+  hak_store_relaxed(&hak_budget_unpurgeable, 0);
   hak_store_relaxed(&hak_budget_slack, 0);
   hak_store_relaxed(&target_now, target);
-  hak_store_relaxed(&step, HAK_BUDGET_CALM);
+  hak_store_relaxed(&step, HAK_BUDGET_FAR);
   hak_store_relaxed(&pressure_then, 0);
   hak_store_relaxed(&hak_budget_callback_due, 0);
-  enter(HAK_BUDGET_CALM);
-  return HAK_BUDGET_CALM;
+  enter(HAK_BUDGET_FAR);
+  return HAK_BUDGET_FAR;
 }
 
-static unsigned no_target(void) { return be_calm(0, SIZE_MAX); }
+static unsigned no_target(void) { return stop_measuring(0, SIZE_MAX); }
 
 /* The option in bytes; 0: it cannot be told of what the percentage is, or no cgroup has a limit. */
 static size_t resolve(int64_t option, uint64_t now_ms) {
@@ -249,26 +249,26 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
 
 /* --- auto --- */
 
-/* Asleep while hak_budget_targeted says no: nothing is read before what is filled passes the watch. */
+/* The limit is far while hak_budget_targeted says no: nothing is read before what is filled passes the watch. */
 
-/* Until twice as much is filled as now, or what is left to where it wakes. */
-static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
+/* Until twice as much is filled as now, or what is left to where a target is near. */
+static unsigned watch_growth(size_t target, size_t resident, size_t filled) {
   size_t more = hak_max_size(filled, AUTO_FROM);
   if (target != 0) {
-    size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
+    size_t from = of_limit(target, AUTO_NEAR_PERCENT), taken = hak_max_size(filled, resident);
     size_t left = from > taken ? from - taken : 0;
     more = hak_min_size(more, hak_max_size(left, target / MEASURE_PART));
   }
-  return be_calm(target, filled + more);
+  return stop_measuring(target, filled + more);
 }
 
 /* Enough is filled to read the limit, and with it how much else is resident. Whether it is time to heed it. */
-static bool wakes(uint64_t now_ms) {
+static bool comes_near(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
   size_t filled = hak_budget_filled_now(); /* once: a large request that is going to fail may be counted at the moment */
-  if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
-    sleep_auto(target, resident, filled);
+  if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_NEAR_PERCENT)) {
+    watch_growth(target, resident, filled);
     return false;
   }
   hak_pool_muzzy_to_dirty(); /* resident still, where the kernel was to take its time */
@@ -276,21 +276,21 @@ static bool wakes(uint64_t now_ms) {
   return true;
 }
 
-static bool stays_asleep(uint64_t now_ms) {
+static bool stays_far(uint64_t now_ms) {
   if (hak_budget_targeted()) return false;
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (watch == SIZE_MAX) hak_store_relaxed(&hak_budget_watch, watch = AUTO_FROM); /* the first look */
-  return hak_budget_filled_now() <= watch || !wakes(now_ms);
+  return hak_budget_filled_now() <= watch || !comes_near(now_ms);
 }
 
-static bool falls_asleep(size_t target, size_t resident) {
-  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / ASLEEP_PART;
+static bool has_receded(size_t target, size_t resident) {
+  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_NEAR_PERCENT) - target / RECEDED_PART;
 }
 
 /* What is to be done beyond the level of the last look, as long as that did not suffice. */
 static unsigned next_step(size_t resident, size_t target) {
   unsigned last = hak_load_relaxed(&step);
-  if (resident <= target / 10 * 9) return HAK_BUDGET_CALM;
+  if (resident <= target / 10 * 9) return HAK_BUDGET_FAR;
   if (resident <= target) return HAK_BUDGET_NEAR;
   return last < HAK_BUDGET_OVER ? HAK_BUDGET_OVER : last < HAK_BUDGET_CALLBACK ? last + 1 : HAK_BUDGET_CALLBACK;
 }
@@ -302,18 +302,18 @@ unsigned hak_budget_look(uint64_t now_ms) {
     bool lifted = hak_load_relaxed(&target_now) == 0 && hak_load_relaxed(&hak_budget_ceiling) == SIZE_MAX &&
                   hak_load_relaxed(&hak_budget_watch) == SIZE_MAX;
     hak_store_relaxed(&resolved_option, 0);
-    return lifted ? HAK_BUDGET_CALM : no_target();
+    return lifted ? HAK_BUDGET_FAR : no_target();
   }
   bool automatic = option == HAK_SIZE_AUTO;
-  if (automatic && HAK_LIKELY(stays_asleep(now_ms))) return HAK_BUDGET_CALM;
+  if (automatic && HAK_LIKELY(stays_far(now_ms))) return HAK_BUDGET_FAR;
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   /* Out of file descriptors, for the moment: what was measured last still holds. */
   if (resident == 0 && target != 0 && hak_budget_targeted()) return hak_budget_level();
-  if (automatic && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, hak_budget_filled_now());
+  if (automatic && (resident == 0 || has_receded(target, resident))) return watch_growth(target, resident, hak_budget_filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
-  give_way(target, resident);
-  hak_store_relaxed(&hak_budget_patience, 0);
+  allow_slack(target, resident);
+  hak_store_relaxed(&hak_budget_unpurgeable, 0);
   unsigned level = next_step(resident, target);
   hak_store_relaxed(&step, level);
   unsigned pressure = hak_os_memory_pressure();

@@ -19,7 +19,7 @@
 
 /* How far things have gone; each level does what those below it do. */
 enum {
-  HAK_BUDGET_CALM,     /* below 90 % of the target, or there is none */
+  HAK_BUDGET_FAR,     /* below 90 % of the target, or there is none */
   HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept, and caches stack nothing */
   HAK_BUDGET_OVER,     /* depots are emptied, thread caches keep no stacks; what the target leaves no room for goes */
   HAK_BUDGET_PURGE,    /* and that did not suffice: all free memory goes back, and as it comes */
@@ -130,19 +130,19 @@ HAK_INLINE bool hak_budget_over_now(void) {
   return hak_load_relaxed(&hak_span_pool.dirty_spans) > HAK_BUDGET_DIRTY_LEAST && (hak_budget_purges_all() || hak_budget_measurement_due());
 }
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
-size_t hak_budget_dirty_keep(void);
+size_t hak_budget_room(void);
 /* So many bytes have been given back for the target, in whatever way. */
 void hak_budget_note_purged(size_t bytes);
 /* The system takes nothing back: it is not asked again before the next look. */
-void hak_budget_rest(void);
+void hak_budget_pause(void);
 
 /* Above the target, whatever is dirty: then pages inside slabs have to go. */
-extern size_t hak_budget_patience; /* relaxed: overshoot in bytes that slab purging already failed to reduce */
+extern size_t hak_budget_unpurgeable; /* relaxed: overshoot in bytes that slab purging already failed to reduce */
 HAK_INLINE bool hak_budget_slab_purge_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX)) return false;
   size_t filled = hak_budget_filled_now();
-  return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_patience);
+  return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_unpurgeable);
 }
 /* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is asked for
  * again when more is. */

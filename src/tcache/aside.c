@@ -13,7 +13,7 @@ static void exchange_tops(hak_tcache *t) {
   }
 }
 
-/* The thread is in a slow path from here until the cache is taken back: no thief comes by. */
+/* The thread is in a slow path from here until the cache is taken back: no drainer claims it. */
 void hak_tcache_put_aside(void) {
   hak_tcache *t = hak_tls.cache;
   HAK_ASSERT(hak_tls.phase != HAK_THREAD_FORBIDDEN && hak_tls.aside == NULL);

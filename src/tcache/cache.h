@@ -6,7 +6,7 @@
  * no class of the thread's (free memory, extents, fenced classes, all codes of a thread without a cache) has its top at the last slot of a
  * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
- * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no lock and no fence here. A thief
+ * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no lock and no fence here. A drainer
  * that takes what a sleeping thread keeps reads its tops, and puts NULL into slots of its magazines (reach.c): so slot and top are
  * accessed once each, in this order. */
 #ifndef HAK_TCACHE_CACHE_H

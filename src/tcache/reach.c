@@ -1,49 +1,49 @@
-/* What sleeping threads keep: a thief takes blocks out of the caches of other threads, and puts them into slabs.
+/* What sleeping threads keep: a drainer takes blocks out of the caches of other threads, and puts them into slabs.
  *
- * Owner and thief exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `thief`; the
- * thief stores `thief`, has every thread pass a barrier (membarrier), then reads `busy`. So the thief sees that the owner is in a slow path, and leaves
- * the cache alone, or the owner's next slow path sees the thief, and waits. Then the thief has to itself what slow paths alone touch:
+ * Owner and drainer exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `claimed`; the
+ * drainer stores `claimed`, has every thread pass a barrier (membarrier), then reads `busy`. So the drainer sees that the owner is in a slow path, and leaves
+ * the cache alone, or the owner's next slow path sees the drainer, and waits. Then the drainer has to itself what slow paths alone touch:
  * stacked magazines, spares, loaded magazines of fenced classes.
  *
- * Any other loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
- * barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and what was in it, is the thief's. Else the program may have that
- * block: the thief takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the block was popped. docs/locking.md has the argument,
- * models/reach.pml the search.
+ * Any other loaded magazine belongs to the fast path as well. There the drainer puts a sentinel, a NULL, into a slot below the top: no pop gets past it.
+ * After one more barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and the block that the sentinel displaced, is
+ * the drainer's. Else the program may have that block: the drainer takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the
+ * block was popped. docs/locking.md has the argument, models/reach.pml the search.
  *
- * The thief holds the reach lock, for which owners wait, while it plants and copies; it flushes what it took without. */
+ * The drainer holds the reach lock, for which owners wait, while it puts sentinels and copies; it flushes what it took without. */
 #include <string.h>
 
 #include "tcache/tcache.h"
 
-#define PLANTS (HAK_CLASS_COUNT + 1) /* magazines that share barriers, and so caches: one has one of each class, and its stacks */
-#define IDLE_BLOCKS (PLANTS * HAK_MAGAZINE_SLOTS) /* of a call that does not go to the end, about: as many as these have */
+#define SENTINELS_MAX (HAK_CLASS_COUNT + 1) /* magazines that share barriers, and so caches: one has one of each class, and its stacks */
+#define IDLE_BLOCKS (SENTINELS_MAX * HAK_MAGAZINE_SLOTS) /* of a call that does not go to the end, about: as many as these have */
 
 hak_lock hak_tcache_reach_lock;
-static const void *robber; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
+static const void *drainer_mark; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
 
-/* Blocks of a loaded magazine that was not full, on their way to slabs. */
-typedef struct parcel {
-  struct parcel *next;
+/* Blocks of a partial magazine, the loaded one, on their way to slabs. */
+typedef struct partial {
+  struct partial *next;
   uint32_t class_code, count;
   void *blocks[HAK_MAGAZINE_SLOTS - 2];
-} parcel;
-_Static_assert(sizeof(parcel) <= HAK_META_SIZE, "a parcel is a metadata block");
+} partial;
+_Static_assert(sizeof(partial) <= HAK_META_SIZE, "a partial is a metadata block");
 
-/* What was taken and belongs to nobody but the thief. */
-typedef struct haul {
+/* What was taken and belongs to nobody but the drainer. */
+typedef struct drained {
   void **full[HAK_CLASS_COUNT]; /* stacks */
-  parcel *parcels, *unused;
+  partial *partials, *unused;
   hak_meta *spares;
   size_t blocks;
-} haul;
+} drained;
 
 /* Under the reach lock: too large for the smallest stacks. */
-static hak_tcache *batch[PLANTS];
-static unsigned batch_size, plant_count;
+static hak_tcache *batch[SENTINELS_MAX];
+static unsigned batch_size, sentinel_count;
 static struct {
   hak_tcache *t;
-  uint32_t class_code, count; /* blocks up to the planted slot; 0: in doubt */
-} plants[PLANTS];
+  uint32_t class_code, count; /* blocks up to the sentinel's slot; 0: in doubt */
+} sentinels[SENTINELS_MAX];
 static hak_tcache *next_by_turn; /* where the next call that does not go to the end begins */
 
 static unsigned slot_of(void *const *magazine, void *const *slot) { return (unsigned)(slot - magazine); }
@@ -57,42 +57,42 @@ static void **top_in(const hak_tcache *t, unsigned c) {
 /* --- the owner --- */
 
 /* Nothing is in flight: what was in doubt can be told. */
-static void settle_bin(hak_tcache *t, unsigned c) {
+static void restore_bin(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(b->loaded != NULL && b->planted > 0 && b->planted < HAK_MAGAZINE_SLOTS);
-  void **slot = b->loaded + b->planted, **top = t->top[c + 1];
-  if (b->doubted == NULL && (*slot != NULL || top < slot)) {
-    /* The thief found an older NULL: on machines that reorder stores the top may come before the block below it. Or, in a child of a
-     * fork that took no lock, the parent's thief was about to plant, or has not noted yet what it took out. */
-  } else if (b->doubted == NULL) { /* the thief's up to the slot */
+  HAK_ASSERT(b->loaded != NULL && b->sentinel > 0 && b->sentinel < HAK_MAGAZINE_SLOTS);
+  void **slot = b->loaded + b->sentinel, **top = t->top[c + 1];
+  if (b->displaced == NULL && (*slot != NULL || top < slot)) {
+    /* The drainer found an older NULL: on machines that reorder stores the top may come before the block below it. Or, in a child of a
+     * fork that took no lock, the parent's drainer was about to put a sentinel, or has not noted yet what it took out. */
+  } else if (b->displaced == NULL) { /* the drainer's up to the slot */
     void **empty = hak_magazine_empty_top(b->loaded, c);
     memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
     *empty = NULL;
     t->top[c + 1] = empty + (top - slot);
   } else if (*slot == NULL && top >= slot) { /* not popped: a pop would have left the top below, and a push something in the slot */
-    *slot = b->doubted;
+    *slot = b->displaced;
   }
-  b->doubted = NULL;
-  b->planted = 0;
+  b->displaced = NULL;
+  b->sentinel = 0;
 }
 
-void hak_tcache_meet_thief(hak_tcache *t) {
+void hak_tcache_restore(hak_tcache *t) {
   hak_store_relaxed(&t->waiting, true);
-  while (hak_load_acquire(&t->thief) != 0) {
+  while (hak_load_acquire(&t->claimed) != 0) {
     hak_lock_take(&hak_tcache_reach_lock);
     hak_lock_drop(&hak_tcache_reach_lock);
   }
   hak_store_relaxed(&t->waiting, false);
-  if (t->planted == 0) return;
+  if (t->has_sentinel == 0) return;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    if (t->bins[c].planted != 0) settle_bin(t, c);
+    if (t->bins[c].sentinel != 0) restore_bin(t, c);
   }
-  hak_store_relaxed(&t->planted, 0);
+  hak_store_relaxed(&t->has_sentinel, 0);
 }
 
-/* --- the thief, with the lock --- */
+/* --- the drainer, with the lock --- */
 
-/* Whether a thread has the cache, and its top can be read: it may have ended without its destructors, and its memory be gone. With `thief` set
+/* Whether a thread has the cache, and its top can be read: it may have ended without its destructors, and its memory be gone. With `claimed` set
  * and `busy` seen to be 0: it is not on its way through them. */
 static bool is_readable(const hak_tcache *t) {
   void ***top = hak_load_relaxed(&t->top);
@@ -103,7 +103,7 @@ static bool is_readable(const hak_tcache *t) {
 static unsigned reachable(const hak_tcache *t, unsigned c) {
   const hak_tcache_bin *b = &t->bins[c];
   if (hak_tcache_is_fenced(t, c) || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
-  if (b->loaded == NULL || b->planted != 0) return 0;
+  if (b->loaded == NULL || b->sentinel != 0) return 0;
   void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
 }
@@ -113,17 +113,17 @@ HAK_RACY static unsigned worth(const hak_tcache *t) {
   unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (HAK_HARD(RANDOM) && !hak_tcache_is_fenced(t, c)) continue;
-    n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].planted) == 0;
+    n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].sentinel) == 0;
   }
   return n;
 }
 
-static parcel *take_parcel(haul *h, unsigned c, unsigned count) {
-  parcel *p = h->unused;
+static partial *take_partial(drained *h, unsigned c, unsigned count) {
+  partial *p = h->unused;
   if (p == NULL) return NULL;
   h->unused = p->next;
-  p->next = h->parcels;
-  h->parcels = p;
+  p->next = h->partials;
+  h->partials = p;
   p->class_code = c;
   p->count = count;
   h->blocks += count;
@@ -131,7 +131,7 @@ static parcel *take_parcel(haul *h, unsigned c, unsigned count) {
 }
 
 /* A fenced class's loaded magazine, whole. */
-static void take_loaded(hak_tcache *t, unsigned c, haul *h) {
+static void take_loaded(hak_tcache *t, unsigned c, drained *h) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL || !hak_tcache_is_fenced(t, c)) return;
   void **magazine = b->loaded, **empty = hak_magazine_empty_top(magazine, c);
@@ -141,7 +141,7 @@ static void take_loaded(hak_tcache *t, unsigned c, haul *h) {
     h->full[c] = magazine;
     h->blocks += count;
   } else {
-    parcel *p = count == 0 ? NULL : take_parcel(h, c, count);
+    partial *p = count == 0 ? NULL : take_partial(h, c, count);
     if (count > 0 && p == NULL) return;
     if (count > 0) memcpy(p->blocks, empty + 1, count * sizeof *empty);
     hak_meta *spare = (hak_meta *)(void *)magazine;
@@ -153,9 +153,9 @@ static void take_loaded(hak_tcache *t, unsigned c, haul *h) {
   hak_store_relaxed(&b->published, b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
-static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
+static void take_stacks(hak_tcache *t, bool pinned_too, drained *h) {
   hak_assert_held(&hak_tcache_reach_lock);
-  HAK_ASSERT(t->thief == 1 && t != hak_tls.cache);
+  HAK_ASSERT(t->claimed == 1 && t != hak_tls.cache);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
     if (!pinned_too && hak_tcache_is_pinned(b)) continue;
@@ -182,74 +182,74 @@ static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
   t->spare_count = 0;
 }
 
-/* First the note, then the NULL: whatever becomes of the thief, the owner finds out. */
-static void plant(hak_tcache *t, unsigned c) {
-  HAK_ASSERT(t->thief == 1 && t->bins[c].planted == 0 && plant_count < PLANTS);
+/* First the note, then the NULL: whatever becomes of the drainer, the owner finds out. */
+static void put_sentinel(hak_tcache *t, unsigned c) {
+  HAK_ASSERT(t->claimed == 1 && t->bins[c].sentinel == 0 && sentinel_count < SENTINELS_MAX);
   hak_tcache_bin *b = &t->bins[c];
   unsigned n = reachable(t, c);
   void **slot = hak_magazine_empty_top(b->loaded, c) + n;
-  b->planted = (uint8_t)slot_of(b->loaded, slot);
-  hak_store_relaxed(&t->planted, 1);
-  b->doubted = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
-  plants[plant_count].t = t;
-  plants[plant_count].class_code = c;
-  plants[plant_count++].count = n;
+  b->sentinel = (uint8_t)slot_of(b->loaded, slot);
+  hak_store_relaxed(&t->has_sentinel, 1);
+  b->displaced = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
+  sentinels[sentinel_count].t = t;
+  sentinels[sentinel_count].class_code = c;
+  sentinels[sentinel_count++].count = n;
 }
 
-static void plant_all(hak_tcache *t, bool pinned_too, const haul *h) {
+static void put_sentinels(hak_tcache *t, bool pinned_too, const drained *h) {
   unsigned most = 0;
-  for (const parcel *p = h->unused; p != NULL && most < PLANTS; p = p->next) most++;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT && plant_count < most; c++) {
-    if (reachable(t, c) > 0 && (pinned_too || !hak_tcache_is_pinned(&t->bins[c]))) plant(t, c);
+  for (const partial *p = h->unused; p != NULL && most < SENTINELS_MAX; p = p->next) most++;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && sentinel_count < most; c++) {
+    if (reachable(t, c) > 0 && (pinned_too || !hak_tcache_is_pinned(&t->bins[c]))) put_sentinel(t, c);
   }
 }
 
-static void **planted_slot(unsigned i) {
-  const hak_tcache_bin *b = &plants[i].t->bins[plants[i].class_code];
-  return b->loaded + b->planted;
+static void **sentinel_slot(unsigned i) {
+  const hak_tcache_bin *b = &sentinels[i].t->bins[sentinels[i].class_code];
+  return b->loaded + b->sentinel;
 }
 
 /* After a barrier. */
 static void look_at_tops(void) {
   hak_assert_held(&hak_tcache_reach_lock);
-  for (unsigned i = 0; i < plant_count; i++) {
-    void **top = top_in(plants[i].t, plants[i].class_code);
-    if (top == NULL || top <= planted_slot(i)) plants[i].count = 0;
+  for (unsigned i = 0; i < sentinel_count; i++) {
+    void **top = top_in(sentinels[i].t, sentinels[i].class_code);
+    if (top == NULL || top <= sentinel_slot(i)) sentinels[i].count = 0;
   }
 }
 
 /* After another one: a push that the top tells of is seen in the slot. */
-static void copy_blocks(haul *h) {
-  for (unsigned i = 0; i < plant_count; i++) {
-    hak_tcache *t = plants[i].t;
-    unsigned c = plants[i].class_code, n = plants[i].count;
+static void copy_blocks(drained *h) {
+  for (unsigned i = 0; i < sentinel_count; i++) {
+    hak_tcache *t = sentinels[i].t;
+    unsigned c = sentinels[i].class_code, n = sentinels[i].count;
     hak_tcache_bin *b = &t->bins[c];
-    void **slot = planted_slot(i);
+    void **slot = sentinel_slot(i);
     if (n == 0 || hak_load_acquire(slot) != NULL) continue; /* in doubt */
-    parcel *p = take_parcel(h, c, n); /* plant_all has seen that there are enough */
+    partial *p = take_partial(h, c, n); /* put_sentinels has seen that there are enough */
     HAK_ASSERT(p != NULL && n <= sizeof p->blocks / sizeof *p->blocks);
     memcpy(p->blocks, slot - n + 1, (n - 1) * sizeof *slot);
-    p->blocks[n - 1] = b->doubted;
-    b->doubted = NULL;
+    p->blocks[n - 1] = b->displaced;
+    b->displaced = NULL;
     void **top = top_in(t, c);
     hak_store_relaxed(&b->published, top == NULL ? 0 : (uint32_t)(top - slot));
   }
 }
 
-static void let_go(hak_tcache *t) {
-  HAK_ASSERT(t->thief == 1);
-  hak_store_release(&t->thief, 0);
+static void end_claim(hak_tcache *t) {
+  HAK_ASSERT(t->claimed == 1);
+  hak_store_release(&t->claimed, 0);
 }
 
-static void let_batch_go(void) {
-  while (batch_size > 0) let_go(batch[--batch_size]);
+static void end_claims(void) {
+  while (batch_size > 0) end_claim(batch[--batch_size]);
 }
 
-/* Leaves in the batch those that the thief has to itself. False: no system call, no theft. */
-static bool keep_sleepers(void) {
+/* Leaves in the batch those that the drainer has to itself. False: no system call, nothing is taken. */
+static bool keep_idle(void) {
   hak_assert_held(&hak_tcache_reach_lock);
-  HAK_ASSERT(batch_size > 0 && batch_size <= PLANTS);
-  for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->thief, 1);
+  HAK_ASSERT(batch_size > 0 && batch_size <= SENTINELS_MAX);
+  for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->claimed, 1);
   if (!hak_os_barrier()) return false;
   unsigned kept = 0;
   for (unsigned i = 0; i < batch_size; i++) {
@@ -257,32 +257,32 @@ static bool keep_sleepers(void) {
     if (hak_load_acquire(&t->busy) == 0 && is_readable(t))
       batch[kept++] = t;
     else
-      let_go(t);
+      end_claim(t);
   }
   batch_size = kept;
   return true;
 }
 
 /* False: no system call. */
-static bool rob(bool pinned_too, haul *h) {
-  plant_count = 0;
-  bool works = keep_sleepers();
+static bool drain_batch(bool pinned_too, drained *h) {
+  sentinel_count = 0;
+  bool works = keep_idle();
   if (works) {
-    /* All of these first: a plant is promised a parcel. */
+    /* All of these first: put_sentinels counts the partials that are left. */
     for (unsigned i = 0; i < batch_size; i++) take_stacks(batch[i], pinned_too, h);
-    for (unsigned i = 0; i < batch_size; i++) plant_all(batch[i], pinned_too, h);
-    if (plant_count > 0 && hak_os_barrier()) {
+    for (unsigned i = 0; i < batch_size; i++) put_sentinels(batch[i], pinned_too, h);
+    if (sentinel_count > 0 && hak_os_barrier()) {
       look_at_tops();
       if (hak_os_barrier()) copy_blocks(h);
     }
   }
-  let_batch_go();
+  end_claims();
   return works;
 }
 
-/* --- the thief, without it --- */
+/* --- the drainer, without it --- */
 
-static void flush_haul(haul *h, hak_deferred *d) {
+static void flush_drained(drained *h, hak_deferred *d) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     for (void **magazine = h->full[c], **next; magazine != NULL; magazine = next) {
       next = *magazine;
@@ -291,9 +291,9 @@ static void flush_haul(haul *h, hak_deferred *d) {
     }
     h->full[c] = NULL;
   }
-  while (h->parcels != NULL) {
-    parcel *p = h->parcels;
-    h->parcels = p->next;
+  while (h->partials != NULL) {
+    partial *p = h->partials;
+    h->partials = p->next;
     hak_arena_flush(p->blocks, p->count, p->class_code, d);
     p->next = h->unused;
     h->unused = p;
@@ -302,18 +302,18 @@ static void flush_haul(haul *h, hak_deferred *d) {
   h->spares = NULL;
 }
 
-static void give_parcels(haul *h) {
-  for (parcel *p = h->unused, *next; p != NULL; p = next) {
+static void give_partials(drained *h) {
+  for (partial *p = h->unused, *next; p != NULL; p = next) {
     next = p->next;
     hak_meta_give_one(p);
   }
 }
 
 /* For so many magazines. */
-static void get_parcels(haul *h, unsigned count) {
-  for (const parcel *p = h->unused; p != NULL && count > 0; p = p->next) count--;
+static void get_partials(drained *h, unsigned count) {
+  for (const partial *p = h->unused; p != NULL && count > 0; p = p->next) count--;
   for (; count > 0; count--) {
-    parcel *p = (parcel *)(void *)hak_meta_take();
+    partial *p = (partial *)(void *)hak_meta_take();
     if (p == NULL) return;
     p->next = h->unused;
     h->unused = p;
@@ -336,8 +336,8 @@ static unsigned choose(hak_tcache **at, uint64_t idle_since_ms) {
   for (hak_tcache *t = *at; t != NULL; *at = t = t->next) {
     if (!is_asked_for(t, idle_since_ms)) continue;
     unsigned n = worth(t);
-    HAK_ASSERT(n <= PLANTS);
-    if (magazines + n > PLANTS) break;
+    HAK_ASSERT(n <= SENTINELS_MAX);
+    if (magazines + n > SENTINELS_MAX) break;
     if (idle_since_ms != UINT64_MAX) t->reached_ms = hak_load_relaxed(&t->exit_ms);
     if (n == 0) continue;
     magazines += n;
@@ -347,42 +347,42 @@ static unsigned choose(hak_tcache **at, uint64_t idle_since_ms) {
 }
 
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d) {
-  haul h = {0};
+  drained h = {0};
   hak_tcache *at = to_the_end ? hak_tcache_made() : NULL;
   bool pinned_too = idle_since_ms == UINT64_MAX;
   for (bool more = true; more;) {
     HAK_SCHEDULE_POINT("reach: looks for caches");
     hak_lock_take(&hak_tcache_reach_lock);
-    hak_store_relaxed(&robber, hak_thread_mark());
+    hak_store_relaxed(&drainer_mark, hak_thread_mark());
     if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
-    get_parcels(&h, choose(&at, idle_since_ms));
+    get_partials(&h, choose(&at, idle_since_ms));
     more = at != NULL;
-    if (batch_size > 0) more &= rob(pinned_too, &h);
+    if (batch_size > 0) more &= drain_batch(pinned_too, &h);
     if (!to_the_end) {
       next_by_turn = at;
       more &= h.blocks < IDLE_BLOCKS;
     }
-    hak_store_relaxed(&robber, NULL);
+    hak_store_relaxed(&drainer_mark, NULL);
     hak_lock_drop(&hak_tcache_reach_lock);
     HAK_SCHEDULE_POINT("reach: blocks in hand");
-    flush_haul(&h, d);
+    flush_drained(&h, d);
   }
-  give_parcels(&h);
+  give_partials(&h);
   return h.blocks;
 }
 
-/* A thief of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
+/* A drainer of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
  * way to its first step or from its last: alone, it does not need it there. */
 void hak_tcache_fork_child_alone(void) {
-  if (robber != hak_thread_mark()) {
-    robber = NULL;
+  if (drainer_mark != hak_thread_mark()) {
+    drainer_mark = NULL;
     hak_tcache_reach_lock.state = 0;
   }
   hak_tcache *t = hak_tls.cache;
-  if (t == NULL || t->thief == 0) return;
-  t->planted = 1; /* the next slow path finds out what was done to the one cache that matters here */
-  t->thief = 0;
-  if (t->busy > t->waiting) return; /* it was in a slow path before the thief came: all is its own */
+  if (t == NULL || t->claimed == 0) return;
+  t->has_sentinel = 1; /* the next slow path finds out what was done to the one cache that matters here */
+  t->claimed = 0;
+  if (t->busy > t->waiting) return; /* it was in a slow path before the drainer came: all is its own */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
     b->full = NULL; /* perhaps linked to what was taken from others; lost as theirs */

@@ -241,7 +241,7 @@ static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d
 
 /* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
-  HAK_ASSERT(t->busy > 0 && t->bins[c].planted == 0);
+  HAK_ASSERT(t->busy > 0 && t->bins[c].sentinel == 0);
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL && b->full == NULL) return;
   while (b->full != NULL) flush_magazine(t, c, pop_stack(t, c), d);
@@ -561,7 +561,7 @@ void hak_tcache_fork_child(void) {
     t->quarantine = NULL;
     t->heaps = NULL;
     t->top = NULL;
-    t->busy = t->planted = 0;
+    t->busy = t->has_sentinel = 0;
     retire_locked(t);
   }
 }

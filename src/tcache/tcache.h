@@ -3,7 +3,7 @@
  * A thread's first slow paths are served by its arena, block by block, so that a thread that allocates a little holds
  * nothing. Then it gets a cache, which it gives back when it ends. What it holds, it hands out latest first; what that has no room for
  * goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache, except a fork's child (for threads that are gone), statistics, which read the
- * counters that the owner publishes at its slow paths (relaxed), and a thief, which takes what a sleeping thread keeps (reach.c). */
+ * counters that the owner publishes at its slow paths (relaxed), and a drainer, which takes what a sleeping thread keeps (reach.c). */
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
 
@@ -25,7 +25,7 @@ typedef struct hak_request_counts {
 } hak_request_counts;
 
 /* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
- * alone, so that a thief may take all of what a sleeping thread has of them. */
+ * alone, so that a drainer may take all of what a sleeping thread has of them. */
 #define HAK_FAST_MAX HAK_SHARED_MAX
 
 typedef struct hak_tcache_bin {
@@ -38,8 +38,8 @@ typedef struct hak_tcache_bin {
   uint8_t batch;      /* blocks that the next refill takes from slabs */
   bool active;        /* a refill or overflow since the last decay */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
-  uint8_t planted;    /* the slot of the loaded magazine that a thief emptied; 0: none */
-  void *doubted;      /* the block that was in it, where the program may have it; NULL: all up to that slot are the thief's */
+  uint8_t sentinel;   /* the slot of the loaded magazine that a drainer emptied; 0: none */
+  void *displaced;    /* the block that was in it, where the program may have it; NULL: all up to that slot are the drainer's */
 } hak_tcache_bin;
 
 /* What two boxes above keep with a thread's cache; they alone look into it. */
@@ -47,15 +47,15 @@ struct hak_quarantine;
 struct hak_thread_heaps;
 
 typedef struct hak_tcache {
-  /* Owner and thief, see reach.c. */
+  /* Owner and drainer, see reach.c. */
   void ***top;      /* hak_tls.top of the thread that has the cache. By page map code. Written by the owner */
   uint32_t busy;    /* written by the owner: how many slow paths it is in */
-  uint32_t thief;   /* reach lock: 1: the owner waits before its next slow path */
-  uint32_t planted; /* a bin has a planted slot. Written by the owner in a slow path, or by the thief that found it in none */
-  bool waiting;     /* written by the owner: for the thief */
+  uint32_t claimed; /* reach lock: 1: the owner waits before its next slow path */
+  uint32_t has_sentinel; /* a bin has a sentinel. Written by the owner in a slow path, or by the drainer that found it in none */
+  bool waiting;     /* written by the owner: for the drainer */
   bool all_fenced;  /* written by the owner: every call has to take the slow path */
-  uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
-  /* The owner; or the thief that found it in no slow path. */
+  uint64_t reached_ms; /* reach lock: exit_ms when a drainer that goes by the clock took from it last */
+  /* The owner; or the drainer that found it in no slow path. */
   size_t stacked_bytes; /* of all full magazines */
   int64_t fenced_room;  /* bytes of blocks above HAK_FAST_MAX, not stacked, that may still be cached */
   hak_meta *spares;     /* spare metadata blocks */
@@ -78,16 +78,17 @@ typedef struct hak_tcache {
   hak_tcache_bin bins[HAK_CLASS_COUNT];
 } hak_tcache;
 
-/* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a thief takes: those of
+/* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a drainer takes: those of
  * arenas and below. */
-HAK_COLD void hak_tcache_meet_thief(hak_tcache *cache);
-HAK_INLINE bool hak_tcache_is_met(const hak_tcache *t) {
-  return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
+/* Waits for a drainer, and restores the magazines that have a sentinel. */
+HAK_COLD void hak_tcache_restore(hak_tcache *cache);
+HAK_INLINE bool hak_tcache_must_restore(const hak_tcache *t) {
+  return (hak_load_acquire(&t->claimed) | hak_load_relaxed(&t->has_sentinel)) != 0;
 }
 HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
   hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER(); /* the thief's barrier is the other half */
-  if (HAK_UNLIKELY(hak_tcache_is_met(t))) hak_tcache_meet_thief(t);
+  HAK_IN_ORDER(); /* the drainer's barrier is the other half */
+  if (HAK_UNLIKELY(hak_tcache_must_restore(t))) hak_tcache_restore(t);
 }
 HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   HAK_ASSERT(t->busy > 0);
@@ -112,14 +113,14 @@ hak_tcache *hak_tcache_attach(bool all_fenced);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
 
-/* The short way of fenced classes, where the cache has a block or room and no thief is about. NULL or false: take the long one. */
+/* The short way of fenced classes, where the cache has a block or room and no drainer has claimed it. NULL or false: take the long one. */
 HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
   hak_tcache *t = hak_tls.cache;
   if (HAK_HARD(RANDOM) || HAK_UNLIKELY(t == NULL || t->all_fenced)) return NULL;
   void *p = NULL;
   hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+  if (HAK_LIKELY(!hak_tcache_must_restore(t))) {
     p = hak_magazine_pop(&t->bins[class_code].fenced_top);
     if (HAK_LIKELY(p != NULL)) t->fenced_room += hak_class_size(class_code);
   }
@@ -132,7 +133,7 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   bool room = false;
   hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+  if (HAK_LIKELY(!hak_tcache_must_restore(t))) {
     int64_t left = t->fenced_room - (int64_t)hak_class_size(class_code);
     room = left >= 0 && hak_magazine_push(&t->bins[class_code].fenced_top, p);
     if (HAK_LIKELY(room)) t->fenced_room = left;
@@ -198,12 +199,12 @@ bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
-/* In the child of a fork that took no lock: a thief of the parent is not there. */
+/* In the child of a fork that took no lock: a drainer of the parent is not there. */
 void hak_tcache_fork_child_alone(void);
 
 /* --- between the files of this box --- */
 
-extern hak_lock hak_tcache_reach_lock; /* one thief at a time, heaps' (heap/cache.c) too; before the registry's */
+extern hak_lock hak_tcache_reach_lock; /* one drainer at a time, heaps' (heap/cache.c) too; before the registry's */
 #define HAK_PINNED_NOT UINT16_MAX
 HAK_INLINE bool hak_tcache_is_pinned(const hak_tcache_bin *b) { return b->pinned != HAK_PINNED_NOT; }
 extern hak_tcache *hak_tcache_latest; /* of all caches, which `next` links; stored with a release, under the registry lock */

@@ -140,7 +140,7 @@ TEST_P(Auto, IsTheDefault) { EXPECT_EQ(hak_config.rss_target, HAK_SIZE_AUTO); }
 TEST_P(Auto, NothingIsReadBelow32MiB) {
   set_limit(16);
   take(32);
-  for (int i = 0; i < 100; i++) EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
+  for (int i = 0; i < 100; i++) EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR));
   keep_to_target();
   EXPECT_THAT(opened.names(), IsEmpty());
   EXPECT_EQ(target(), 0u);
@@ -149,7 +149,7 @@ TEST_P(Auto, NothingIsReadBelow32MiB) {
 TEST_P(Auto, ThenTheLimitIsReadOnceByTheTick) {
   set_limit(256);
   take(33);
-  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR));
   EXPECT_THAT(opened.names(), IsSupersetOf({std::string("cgroup"), limit_file()}));
   EXPECT_EQ(target(), percent(256));
   EXPECT_FALSE(hak_budget_targeted()) << "it is far";
@@ -179,7 +179,7 @@ TEST_P(Auto, WhereThereIsNoneItIsReadAgainAtTwiceAsMuch) {
   set_limit(256);
   for (int i = 0; i < 100; i++) epoch(1000);
   EXPECT_THAT(opened.names(), IsEmpty());
-  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+  EXPECT_EQ(hak_budget_room(), SIZE_MAX);
   take(1);
   epoch();
   EXPECT_THAT(opened.names(), Contains("cgroup"));
@@ -263,7 +263,7 @@ TEST_P(Auto, ResidentMemoryIsReadAboveThreeQuarters) {
   EXPECT_THAT(opened.names(), Contains("statm"));
   set_resident(381);
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_OVER));
-  EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
+  EXPECT_EQ(hak_budget_room(), HAK_BUDGET_DIRTY_LEAST);
 }
 
 TEST_P(Auto, OtherMemoryCountsToo) {
@@ -284,7 +284,7 @@ TEST_P(Auto, AFileThatTheProgramMapsDoesNotCount) {
   hak_budget_state(&figures);
   EXPECT_EQ(figures.resident, 36 * MIB);
   hak_config.rss_target = -95;
-  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM)) << "a percentage is of the same";
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR)) << "a percentage is of the same";
   hak_config.rss_target = int64_t(486 * MIB);
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_NEAR)) << "bytes are what ps shows";
 }
@@ -314,7 +314,7 @@ TEST_P(Auto, ARaisedLimitIsSeenWhileItIsNear) {
   opened.names();
   EXPECT_EQ(epoch(9000), unsigned(HAK_BUDGET_NEAR));
   EXPECT_THAT(opened.names(), Not(Contains(limit_file())));
-  EXPECT_EQ(epoch(1000), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(1000), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(target(), percent(512));
   EXPECT_FALSE(hak_budget_targeted()) << "it is far again";
   opened.names();
@@ -328,9 +328,9 @@ TEST_P(Auto, ALiftedLimitIsNoTarget) {
   set_resident(255);
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_OVER));
   set_limit(0);
-  EXPECT_EQ(epoch(10000), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(10000), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(target(), 0u);
-  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+  EXPECT_EQ(hak_budget_room(), SIZE_MAX);
 }
 
 TEST_P(Auto, ItSleepsOnlyWhenThereIsRoom) {
@@ -368,7 +368,7 @@ TEST_P(Auto, WhatCannotBeReadIsNoLimitAndNotWorthAWord) {
   files.write("/proc/thread-self/cgroup", GetParam().cgroups);
   files.remove("/proc/thread-self/statm");
   take(60);
-  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(target(), percent(64));
   EXPECT_FALSE(hak_budget_targeted()) << "nobody knows how far it is";
   EXPECT_EQ(errno, 77);
@@ -389,21 +389,21 @@ TEST_P(Auto, OutOfDescriptorsForAMomentWhatWasMeasuredHolds) {
   }
   files.write("/proc/thread-self/cgroup", GetParam().cgroups);
   set_resident(100);
-  EXPECT_EQ(epoch(11000), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(11000), unsigned(HAK_BUDGET_FAR));
 }
 
 TEST_P(Auto, OffReadsNothingAndCanBeSetAtAnyTime) {
   ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", 0), 0);
   set_limit(64);
   take(100);
-  for (int i = 0; i < 10; i++) EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
+  for (int i = 0; i < 10; i++) EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR));
   keep_to_target();
   EXPECT_THAT(opened.names(), IsEmpty());
   ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", HAK_SIZE_AUTO), 0);
   set_resident(100);
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_OVER));
   ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", 0), 0);
-  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(target(), 0u);
   EXPECT_EQ(hak_budget_watch, SIZE_MAX);
 }
@@ -444,8 +444,8 @@ TEST_P(Auto, PressureIsReadWhereItIsNear) {
   opened.watch("/proc/pressure");
   set_limit(256);
   take(40);
-  EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_CALM));
-  EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_FAR));
+  EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_FAR));
   EXPECT_THAT(opened.names(), Not(Contains("memory")));
   take(160);
   set_resident(200);

@@ -211,15 +211,15 @@ TEST_F(Budget, ManyThreadsDoNotPassTheLimitTogether) {
 TEST_F(Budget, NoTargetReadsNothing) {
   hak_config.rss_target = 0;
   files.set_resident(10000 * MIB);
-  for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_CALM));
+  for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(state().resident, 0u);
-  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+  EXPECT_EQ(hak_budget_room(), SIZE_MAX);
   EXPECT_FALSE(over(1u << 20, 1u << 20));
 }
 
 TEST_F(Budget, LevelsRiseOneAnEpochAndFallAtOnce) {
   hak_config.rss_target = 100 * MIB;
-  EXPECT_EQ(epoch(90), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(90), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(epoch(91), unsigned(HAK_BUDGET_NEAR));
   EXPECT_EQ(epoch(100), unsigned(HAK_BUDGET_NEAR));
   EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_OVER));
@@ -228,13 +228,13 @@ TEST_F(Budget, LevelsRiseOneAnEpochAndFallAtOnce) {
   EXPECT_EQ(epoch(500), unsigned(HAK_BUDGET_CALLBACK));
   EXPECT_EQ(epoch(95), unsigned(HAK_BUDGET_NEAR));
   EXPECT_EQ(epoch(120), unsigned(HAK_BUDGET_OVER));
-  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_FAR));
   hak_budget_figures f = state();
   EXPECT_EQ(f.target, 100 * MIB);
   EXPECT_EQ(f.resident, 10 * MIB);
   EXPECT_THAT(f.entered, testing::ElementsAre(1, 2, 2, 1, 1));
   hak_config.rss_target = 0;
-  EXPECT_EQ(epoch(500), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(500), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(state().target, 0u);
 }
 
@@ -257,11 +257,11 @@ TEST_F(Budget, PressureRaisesTheLevelByOne) {
   EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_PURGE));
   files.write("/proc/pressure/memory", "some avg10=10.00 avg60=0.00 avg300=0.00 total=0\n");
   now_ms += 2000;
-  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_FAR));
   files.write("/proc/pressure/memory", "some avg10=99.00 avg60=0.00 avg300=0.00 total=0\n");
   hak_config.rss_target = 0;
   now_ms += 2000;
-  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_CALM)) << "without a target it is not looked at";
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_FAR)) << "without a target it is not looked at";
 }
 
 TEST_F(Budget, PercentOfTheCgroupsLimit) {
@@ -273,14 +273,14 @@ TEST_F(Budget, PercentOfTheCgroupsLimit) {
   EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_OVER));
   files.write("/sys/fs/cgroup/box/memory.max", "536870912\n");
   now_ms += 10000;
-  EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_CALM)) << "the administrator has raised it";
+  EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_FAR)) << "the administrator has raised it";
   hak_config.rss_target = -40;
   EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_OVER)) << "a new percentage holds at once";
 }
 
 TEST_F(Budget, PercentOfTheMachine) {
   hak_config.rss_target = -50;
-  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(state().target, HAK_GIB / 100 * 50);
 }
 
@@ -288,7 +288,7 @@ TEST_F(Budget, PercentOfNothingIsSaidOnce) {
   files.remove("/proc/meminfo");
   hak_config.rss_target = -50;
   testing::internal::CaptureStderr();
-  for (int i = 0; i < 100; i++) EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_CALM));
+  for (int i = 0; i < 100; i++) EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_FAR));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "hakmem: HAKMEM_RSS_TARGET=50%: the memory this is a part of cannot be read: using no target\n");
 }
@@ -296,8 +296,8 @@ TEST_F(Budget, PercentOfNothingIsSaidOnce) {
 TEST_F(Budget, WithoutStatmThereIsNoTarget) {
   hak_config.rss_target = 1 * MIB;
   whole_steps::tick(now_ms += 250, &d);
-  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_CALM));
-  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_FAR));
+  EXPECT_EQ(hak_budget_room(), SIZE_MAX);
 }
 
 // 100 MiB are used, 40 of them dirty, and the process is 20 MiB larger than that.
@@ -309,17 +309,17 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   files.set_resident(120 * MIB);
   hak_budget_look(now_ms += 250);
   size_t left = 160 - 160 / 16 - 20;  // for spans
-  EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
+  EXPECT_EQ(hak_budget_room() / SPANS_PER_MIB, left - 60);
   size_t live = hak_span_pool.live_spans, next = 40 + 160 / 32;  // when it is time to measure again
   EXPECT_FALSE(over(next * SPANS_PER_MIB, live));
   EXPECT_TRUE(over(next * SPANS_PER_MIB + 1, live));
   bool zeroed;
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 64 + 1) * MIB);
-  EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60 - 64 - 1) << "between two looks as well (with the table of huge blocks)";
+  EXPECT_EQ(hak_budget_room() / SPANS_PER_MIB, left - 60 - 64 - 1) << "between two looks as well (with the table of huge blocks)";
   ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 128 + 1) * MIB);
-  EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
+  EXPECT_EQ(hak_budget_room(), HAK_BUDGET_DIRTY_LEAST);
   EXPECT_FALSE(over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
   whole_steps::excess(&d);
   EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
@@ -417,7 +417,7 @@ TEST_F(Budget, AboveItAllFreeMemoryGoesInTheSecondEpoch) {
   epoch(101);
   EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_PURGE));
   EXPECT_EQ(hak_span_pool.dirty_spans, 0u) << "used in this epoch or not";
-  EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST) << "and what is freed from now on, the least aside";
+  EXPECT_EQ(hak_budget_room(), HAK_BUDGET_DIRTY_LEAST) << "and what is freed from now on, the least aside";
   EXPECT_TRUE(over(HAK_BUDGET_DIRTY_LEAST + 1, 0));
 }
 
@@ -476,7 +476,7 @@ TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
   whole_steps::excess(&d);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), calls);
   epoch(95);
-  EXPECT_NE(hak_budget_dirty_keep(), SIZE_MAX) << "the next look asks again";
+  EXPECT_NE(hak_budget_room(), SIZE_MAX) << "the next look asks again";
 }
 
 // --- a target that cannot be met ---

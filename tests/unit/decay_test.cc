@@ -180,7 +180,7 @@ TEST_F(Decay, PurgesNoMoreThanWasDirtyInADecayTime) {
     }
     give(held);
     for (int i = 0; i < 8; i++) look(hak_decay_ms() / 4);
-    EXPECT_EQ(dirty(), 0u) << "after two decay times at most, since the load swung";
+    EXPECT_EQ(dirty(), 0u) << "after two decay times at most, since refaults kept the peak";
   }
 }
 
@@ -306,7 +306,7 @@ TEST_F(Decay, TheMarkIs64MiBOrWhatIsHeld) {
 }
 
 // Before a decay time is over.
-TEST_F(Decay, TheRuleRestsAtOnceWhereWhatItPurgedIsTakenAgain) {
+TEST_F(Decay, TheMarkRisesAtOnceWhereWhatItPurgedIsTakenAgain) {
   EXPECT_TRUE(make_dirty(100));
   excess();
   EXPECT_LE(dirty_mib(), 32u);
@@ -315,18 +315,18 @@ TEST_F(Decay, TheRuleRestsAtOnceWhereWhatItPurgedIsTakenAgain) {
   excess();
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
   look(1);
-  EXPECT_FALSE(make_dirty(100)) << "what the load swings by is the mark meanwhile";
+  EXPECT_FALSE(make_dirty(100)) << "the mark is the peak meanwhile";
   EXPECT_TRUE(make_dirty(120));
 }
 
-// Nobody looks any more: what the load had in use is all that the rule leaves, and once that is old, half of its mark.
-TEST_F(Decay, TheRuleRestsOnlyForWhatTheLoadShowed) {
+// Nobody looks any more: what the load had in use is all that the mark leaves, and once that is old, half of its mark.
+TEST_F(Decay, TheMarkRisesOnlyToWhatTheLoadShowed) {
   auto held = take(150);
   for (int i = 0; i < 4; i++) {
     make_dirty(200);
     excess();
   }
-  EXPECT_EQ(dirty_mib(), 200u) << "it rests";
+  EXPECT_EQ(dirty_mib(), 200u) << "the mark is higher";
   for (int i = 0; i < 12; i++) look();
   EXPECT_EQ(dirty(), 0u);
   make_dirty(140);
@@ -387,7 +387,7 @@ class Refaults : public Decay {
     for (int i = 0; i < 4; i++) look(time / 4);
   }
   // Whether what is dirty stays beyond the curve.
-  bool swings() {
+  bool keeps_peaks() {
     make_dirty(8);
     size_t before = dirty();
     for (int i = 0; i < 5; i++) look();
@@ -405,7 +405,7 @@ class Refaults : public Decay {
   }
 };
 
-// What the load had in use within the last 7/4 of a decay time stays while it swings, and then goes at once.
+// What the load had in use within the last 7/4 of a decay time stays while refaults show it, and then goes at once.
 TEST_F(Refaults, KeepWhatTheLoadShowsAndNoLonger) {
   for (size_t mib : {16, 300}) {
     refault(mib);
@@ -431,12 +431,12 @@ TEST_F(Refaults, EndWithTheLoad) {
   }
   give(take(90));
   look();
-  EXPECT_GE(dirty_mib(), 90u) << "it swings";
+  EXPECT_GE(dirty_mib(), 90u) << "refaults have shown it";
   for (int i = 0; i < 2; i++) look(7 * LOOK_MS / 2);
   EXPECT_EQ(dirty(), 0u);
 }
 
-TEST_F(Refaults, AreForgottenWhereNothingSwings) {
+TEST_F(Refaults, AreForgottenWhereNothingComesBack) {
   refault(16);
   for (int i = 0; i < 12; i++) look();
   make_dirty(40);
@@ -451,26 +451,26 @@ TEST_F(Refaults, OfAQuarterOrOfALittleSayNothing) {
   hak_purge_spans(0, false);
   auto again = take(8);
   pass_decay_time();
-  EXPECT_FALSE(swings()) << "a fifth";
+  EXPECT_FALSE(keeps_peaks()) << "a fifth";
   give(again);
   pass_decay_time();
   refault(3);
-  EXPECT_FALSE(swings()) << "3 MiB";
+  EXPECT_FALSE(keeps_peaks()) << "3 MiB";
 }
 
 // To who holds much, what stays beside it costs more than a few refaults a second.
 TEST_F(Refaults, OfLessThanAnEighthOfWhatIsHeldSayNothing) {
   auto held = take(200);
   refault(20);
-  EXPECT_FALSE(swings());
+  EXPECT_FALSE(keeps_peaks());
   refault(28);
-  EXPECT_TRUE(swings());
+  EXPECT_TRUE(keeps_peaks());
   give(held);
   hak_purge_spans(0, false);
   for (int i = 0; i < 16; i++) look();
   held = take(1000);
   refault(40);
-  EXPECT_TRUE(swings()) << "nor are 32 MiB few, whatever is held";
+  EXPECT_TRUE(keeps_peaks()) << "nor are 32 MiB few, whatever is held";
 }
 
 TEST_F(Refaults, LaterThanADecayTimeAreNone) {
@@ -480,7 +480,7 @@ TEST_F(Refaults, LaterThanADecayTimeAreNone) {
   auto again = take(32);
   pass_decay_time();
   give(again);
-  EXPECT_FALSE(swings());
+  EXPECT_FALSE(keeps_peaks());
 }
 
 // What was purged before the last look but one would have left the window too: a load that comes back so late is not helped by it.
@@ -494,13 +494,13 @@ TEST_F(Refaults, LaterThanTwoLooksAreNone) {
     give(again);
     hak_purge_spans(0, false);
     pass_decay_time();
-    EXPECT_EQ(swings(), looks < 2) << looks;
+    EXPECT_EQ(keeps_peaks(), looks < 2) << looks;
     for (int i = 0; i < 16; i++) look();
   }
 }
 
 // Refaults are judged while all is in use as well as while all is free.
-TEST_F(Refaults, ALoadSwingsHoweverItIsJudged) {
+TEST_F(Refaults, CountHoweverTheyAreJudged) {
   refault(60);
   uint64_t before = 0;
   for (int i = 0; i < 20; i++) {
@@ -515,7 +515,7 @@ TEST_F(Refaults, ALoadSwingsHoweverItIsJudged) {
 }
 
 // A program that takes 40 MiB again and again, and rests for a second or two in between.
-TEST_F(Refaults, AProgramThatSwingsIsPurgedFewTimes) {
+TEST_F(Refaults, AProgramThatComesBackIsPurgedFewTimes) {
   std::mt19937 random(1);
   auto swing = [&] {
     make_dirty(40);
@@ -537,7 +537,7 @@ TEST_F(Refaults, AreJudgedWhereEverySecondLookIsMissed) {
     give(take(16));
     hak_purge_spans(0, false);
     for (int i = 0; i < 2; i++) look(2 * LOOK_MS);
-    EXPECT_TRUE(swings()) << offset;
+    EXPECT_TRUE(keeps_peaks()) << offset;
     for (int i = 0; i < 12; i++) look();
   }
 }

@@ -1,4 +1,4 @@
-// What sleeping threads keep, and the thief that takes it: each way in which owner and thief can meet, step by step.
+// What sleeping threads keep, and the drainer that takes it: each way in which owner and drainer can meet, step by step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -24,8 +24,8 @@ using testing::IsEmpty;
 
 namespace {
 
-// The barriers of a theft: after the owner was told, after slots were planted, after tops were read.
-enum { TOLD = 1, PLANTED, READ };
+// The barriers of a drain: after the owner was told, after sentinels were placed, after tops were read.
+enum { TOLD = 1, PLACED, READ };
 
 size_t live_bytes() { return hak_load_relaxed(&hak_span_pool.live_spans) * HAK_SPAN_SIZE; }
 
@@ -75,7 +75,7 @@ class Reach : public testing::Test {
     unsigned c = hak_class_for(size);
     actor.run([&] {
       const hak_tcache_bin &b = hak_tls.cache->bins[c];
-      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
+      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.sentinel != 0 ? b.loaded + b.sentinel : hak_magazine_empty_top(b.loaded, c)));
     });
     return n;
   }
@@ -115,10 +115,10 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_EQ(cache_of(actor)->spares, nullptr);
   EXPECT_EQ(hak_tcache_sum_class(many).published, 1u);
-  EXPECT_EQ(cache_of(actor)->thief, 0u);
+  EXPECT_EQ(cache_of(actor)->claimed, 0u);
   EXPECT_EQ(reach(), 0u);
   for (size_t size : {16, 100, 700, 3000, 40000, 100000}) expect_unique(actor, size, 500);
-  EXPECT_EQ(cache_of(actor)->planted, 0u) << "settled by the first slow path";
+  EXPECT_EQ(cache_of(actor)->has_sentinel, 0u) << "settled by the first slow path";
   expect_nothing_lost({&actor});
 }
 
@@ -136,7 +136,7 @@ TEST_F(Reach, OfLargeBlocksASleeperKeepsNone) {
       size_t live = live_bytes();
       EXPECT_EQ(reach(), blocks) << size;
       EXPECT_EQ(bin_of(actor, size).loaded, nullptr);
-      EXPECT_EQ(bin_of(actor, size).planted, 0);
+      EXPECT_EQ(bin_of(actor, size).sentinel, 0);
       EXPECT_EQ(hak_tcache_sum_class(c).published, 0u);
       if (size > HAK_SHARED_MAX) EXPECT_EQ(live - live_bytes(), blocks * hak_align_up(size, HAK_SPAN_SIZE));
       expect_unique(actor, size, 2 * usable, popped);
@@ -159,13 +159,13 @@ TEST_F(Reach, OfAThreadWhoseCallsAllTakeTheSlowPathItTakesAll) {
   for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 300));
   EXPECT_GT(reach(), 300u);
   for (size_t size : {16, 100, 700, 3000}) EXPECT_EQ(loaded(actor, size), 0u) << size;
-  EXPECT_EQ(t->planted, 0u);
+  EXPECT_EQ(t->has_sentinel, 0u);
   for (size_t size : {16, 100, 700, 3000}) expect_unique(actor, size, 300);
   expect_nothing_lost({&actor});
 }
 
-// Between the choice of caches and the theft they come to have more than was counted.
-TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
+// Between the choice of caches and the drain they come to have more than was counted.
+TEST_F(Reach, WhatFillsMeanwhileLeavesNoSentinelWithoutAPlaceForItsBlocks) {
   Actor first(0), second(0), maker(0);
   maker.free(maker.alloc(32768, 1000)); // no request finds the pool full, which would empty caches
   std::vector<void *> large;
@@ -175,9 +175,9 @@ TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
     for (size_t size : {100, 200, 300}) actor->free(actor->alloc(size, 30));
   for (size_t size : {100, 200, 300}) ASSERT_GT(loaded(second, size), 20u);
   size_t taken = reach_with({{TOLD, [&] {
-    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 0; // as if they had been quicker
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->claimed = 0; // as if they had been quicker
     for (void *p : large) first.free({p});
-    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 1;
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->claimed = 1;
   }}});
   EXPECT_GT(taken, 0u);
   for (size_t size : {100, 200, 300, 20000}) expect_unique(first, size, 100);
@@ -186,7 +186,7 @@ TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
 }
 
 // The short way of large blocks stands between the same two stores.
-TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideAThief) {
+TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideADrainer) {
   Actor actor(0);
   std::vector<void *> blocks = actor.alloc(40000, 10);
   actor.free(blocks);
@@ -195,13 +195,13 @@ TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideATh
   EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
   EXPECT_EQ(loaded(actor, 40000), kept);
   actor.run([] { hak_tcache_leave(hak_tls.cache); });
-  t->thief = 1;
+  t->claimed = 1;
   actor.run([] {
     EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(40000)), nullptr);
     EXPECT_FALSE(hak_tcache_push_fenced(&hak_tls, hak_class_for(40000)));
   });
   EXPECT_EQ(t->busy, 0u);
-  t->thief = 0;
+  t->claimed = 0;
   EXPECT_EQ(loaded(actor, 40000), kept);
   expect_unique(actor, 40000, 30);
   expect_nothing_lost({&actor});
@@ -217,9 +217,9 @@ TEST_F(Reach, TheOwnerGoesOnInWhatIsLeftOfItsMagazine) {
   EXPECT_EQ(loaded(actor, 200), 11u);
   EXPECT_EQ(reach(), 0u) << "the bin is left alone until its owner has settled it";
   actor.free(actor.alloc(200, 11));
-  EXPECT_NE(bin_of(actor, 200).planted, 0) << "nor was this one";
+  EXPECT_NE(bin_of(actor, 200).sentinel, 0) << "nor was this one";
   expect_unique(actor, 200, 100, {blocks.begin() + 30, blocks.end()});
-  EXPECT_EQ(bin_of(actor, 200).planted, 0);
+  EXPECT_EQ(bin_of(actor, 200).sentinel, 0);
   actor.free(blocks, 30);
   expect_nothing_lost({&actor});
 }
@@ -230,20 +230,20 @@ TEST_F(Reach, AThreadInASlowPathKeepsAll) {
   size_t stacked = bin_of(actor, 100).full_count, kept = loaded(actor, 100);
   hak_tcache *t = cache_of(actor);
   EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
-  EXPECT_EQ(t->thief, 0u);
+  EXPECT_EQ(t->claimed, 0u);
   actor.run([] { hak_tcache_leave(hak_tls.cache); });
   EXPECT_EQ(bin_of(actor, 100).full_count, stacked);
   EXPECT_EQ(loaded(actor, 100), kept);
-  EXPECT_EQ(t->planted, 0u);
+  EXPECT_EQ(t->has_sentinel, 0u);
   expect_nothing_lost({&actor});
 }
 
-TEST_F(Reach, AnOwnerThatComesByWaitsForTheThief) {
+TEST_F(Reach, AnOwnerThatComesByWaitsForTheDrainer) {
   Actor actor(0);
   actor.free(actor.alloc(100, 40));
   std::vector<void *> blocks;
   std::atomic<bool> done{false};
-  reach_with({{PLANTED, [&] {
+  reach_with({{PLACED, [&] {
     actor.begin([&] {
       for (int i = 0; i < 100; i++) blocks.push_back(hakmem_malloc(100));
       done = true;
@@ -257,21 +257,21 @@ TEST_F(Reach, AnOwnerThatComesByWaitsForTheThief) {
   expect_nothing_lost({&actor});
 }
 
-// The owner pops down to the planted slot: whether it holds what was in there cannot be told.
-TEST_F(Reach, AtThePlantedSlotTheBlockIsInDoubtAndComesBack) {
-  for (unsigned when : {TOLD, PLANTED, READ}) {
+// The owner pops down to the sentinel's slot: whether it holds what was in there cannot be told.
+TEST_F(Reach, AtTheSentinelTheBlockIsInDoubtAndComesBack) {
+  for (unsigned when : {TOLD, PLACED, READ}) {
     Actor actor(0);
     actor.free(actor.alloc(100, 40));
     size_t kept = loaded(actor, 100);
     void *popped = nullptr;
     size_t taken = reach_with({{when, [&] { popped = actor.alloc(100, 1)[0]; }}});
-    EXPECT_EQ(taken == 0, when == PLANTED) << when;
-    void *doubted = bin_of(actor, 100).doubted;
-    EXPECT_EQ(doubted != nullptr, when == PLANTED) << when;
+    EXPECT_EQ(taken == 0, when == PLACED) << when;
+    void *displaced = bin_of(actor, 100).displaced;
+    EXPECT_EQ(displaced != nullptr, when == PLACED) << when;
     EXPECT_EQ(reach(), 0u);
     std::vector<void *> next = actor.alloc(100, kept - 1);
-    EXPECT_EQ(bin_of(actor, 100).planted, 0);
-    if (when == PLANTED) EXPECT_EQ(next[0], doubted);
+    EXPECT_EQ(bin_of(actor, 100).sentinel, 0);
+    if (when == PLACED) EXPECT_EQ(next[0], displaced);
     next.push_back(popped);
     expect_unique(actor, 100, 100, next);
     actor.free(next);
@@ -283,23 +283,23 @@ TEST_F(Reach, AtThePlantedSlotTheBlockIsInDoubtAndComesBack) {
 TEST_F(Reach, ABlockThatWasPoppedIsTheProgramsWhateverCameIntoItsSlot) {
   unsigned c = hak_class_for(100);
   for (unsigned pushed : {0, 1, 2, 3}) {
-    for (unsigned when : {PLANTED, READ}) {
+    for (unsigned when : {PLACED, READ}) {
       if (when == READ && pushed < 2) continue;  // a top above the slot was seen before: only what was pushed into it may come late
       Actor actor(0);
       std::vector<void *> others = actor.alloc(100, 43), held;
       actor.free(others, 3);
       auto pass = [&] {
-        void **slot = hak_tls.cache->bins[c].loaded + hak_tls.cache->bins[c].planted, **top = hak_tls.top[c + 1];
+        void **slot = hak_tls.cache->bins[c].loaded + hak_tls.cache->bins[c].sentinel, **top = hak_tls.top[c + 1];
         ASSERT_EQ(top, slot + 1);
-        held = {*top, hak_tls.cache->bins[c].doubted};
+        held = {*top, hak_tls.cache->bins[c].displaced};
         hak_tls.top[c + 1] = slot - 1;
         for (unsigned i = 0; i < pushed; i++) hakmem_free(others[i]);
       };
       EXPECT_EQ(reach_with({{when, [&] { actor.run(pass); }}}), 0u) << pushed;
-      EXPECT_EQ(bin_of(actor, 100).doubted, held[1]);
+      EXPECT_EQ(bin_of(actor, 100).displaced, held[1]);
       held.insert(held.end(), others.begin() + pushed, others.begin() + 3);
       expect_unique(actor, 100, 100, held);
-      EXPECT_EQ(bin_of(actor, 100).planted, 0);
+      EXPECT_EQ(bin_of(actor, 100).sentinel, 0);
       actor.free(held);
       expect_nothing_lost({&actor});
     }
@@ -307,7 +307,7 @@ TEST_F(Reach, ABlockThatWasPoppedIsTheProgramsWhateverCameIntoItsSlot) {
 }
 
 TEST_F(Reach, FreesMeanwhileDoNoHarm) {
-  for (unsigned when : {TOLD, PLANTED, READ}) {
+  for (unsigned when : {TOLD, PLACED, READ}) {
     Actor actor(0);
     std::vector<void *> blocks = actor.alloc(100, 40);
     actor.free(blocks, 0, 20);
@@ -321,14 +321,14 @@ TEST_F(Reach, FreesMeanwhileDoNoHarm) {
 
 // Each refusal leaves notes at most.
 TEST_F(Reach, WithoutTheSystemsBarrierNothingIsTaken) {
-  for (unsigned n : {TOLD, PLANTED, READ}) {
+  for (unsigned n : {TOLD, PLACED, READ}) {
     Actor actor(0);
     actor.free(actor.alloc(100, 40));
     size_t kept = loaded(actor, 100);
     fake_os::fail_nth(fake_os::BARRIER, n, 1, ENOSYS);
     EXPECT_EQ(reach(), 0u);
-    EXPECT_EQ(cache_of(actor)->thief, 0u);
-    EXPECT_EQ(bin_of(actor, 100).doubted != nullptr, n != TOLD);
+    EXPECT_EQ(cache_of(actor)->claimed, 0u);
+    EXPECT_EQ(bin_of(actor, 100).displaced != nullptr, n != TOLD);
     actor.free(actor.alloc(101, 1));
     actor.run([] { hak_tcache_publish(); });
     EXPECT_EQ(loaded(actor, 100), kept);
@@ -354,10 +354,10 @@ TEST_F(Reach, MemoryOfAThreadThatIsGoneIsNotTouched) {
   expect_nothing_lost({&actor});
 }
 
-// The owner forks in a signal handler, and no lock is taken: of the thief the child has only what it was at, and its lock.
+// The owner forks in a signal handler, and no lock is taken: of the drainer the child has only what it was at, and its lock.
 class ReachAlone : public Reach {
  protected:
-  // At a barrier of a theft from it the actor forks; what the child does may not hang. Returns whether that was well.
+  // At a barrier of a drain from it the actor forks; what the child does may not hang. Returns whether that was well.
   static bool fork_at(unsigned barrier, Actor &actor, const std::function<bool()> &child) {
     int status = -1;
     auto fork_alone = [&] {
@@ -387,15 +387,15 @@ class ReachAlone : public Reach {
   }
 };
 
-TEST_F(ReachAlone, TheChildGoesOnWhereverTheThiefWas) {
-  for (unsigned when : {TOLD, PLANTED, READ}) {
+TEST_F(ReachAlone, TheChildGoesOnWhereverTheDrainerWas) {
+  for (unsigned when : {TOLD, PLACED, READ}) {
     Actor actor(0), other(0);
     give_all(actor);
     give_all(other);
     std::vector<void *> held = actor.alloc(100, 5);
     EXPECT_TRUE(fork_at(when, actor, [&] {
       const hak_tcache *t = hak_tls.cache;
-      if (t->thief != 0 || t->stacked_bytes != 0 || t->spares != nullptr) return false;
+      if (t->claimed != 0 || t->stacked_bytes != 0 || t->spares != nullptr) return false;
       for (const hak_tcache_bin &b : t->bins)
         if (b.full != nullptr || b.full_count != 0) return false;
       if (t->bins[hak_class_for(40000)].loaded != nullptr) return false;
@@ -421,8 +421,8 @@ TEST_F(ReachAlone, TheChildLeavesStacksThatMayBeOthers) {
   expect_nothing_lost({&actor, &other});
 }
 
-// It was in a slow path before the thief came, which leaves it alone; or it came behind it, and waits.
-TEST_F(ReachAlone, TheChildKeepsItsStacksWhereItWasInASlowPathBeforeTheThief) {
+// It was in a slow path before the drainer came, which leaves it alone; or it came behind it, and waits.
+TEST_F(ReachAlone, TheChildKeepsItsStacksWhereItWasInASlowPathBeforeTheDrainer) {
   for (bool waits : {false, true}) {
     Actor actor(0);
     give_all(actor);
@@ -441,12 +441,12 @@ TEST_F(ReachAlone, TheChildKeepsItsStacksWhereItWasInASlowPathBeforeTheThief) {
   }
 }
 
-// A thief of its own, that it interrupted itself, it goes on with.
+// A drainer of its own, that it interrupted itself, it goes on with.
 TEST_F(ReachAlone, TheChildKeepsTheLockThatItHas) {
   Actor actor(0);
   give_all(actor);
   int status = -1;
-  reach_with({{PLANTED, [&] {
+  reach_with({{PLACED, [&] {
     pid_t pid = pid_t(syscall(SYS_fork));
     if (pid == 0) {
       hak_tcache_fork_child_alone();
@@ -465,7 +465,7 @@ TEST_F(Reach, TopsThatAreElsewhereAreLeftAlone) {
   unsigned c = hak_class_for(100);
   void **top = nullptr;
   auto aside = [&] { actor.run([&] { std::swap(top, hak_tls.top[c + 1]); }); };
-  for (unsigned when : {TOLD, PLANTED}) {
+  for (unsigned when : {TOLD, PLACED}) {
     top = HAK_NULL_TOP;
     EXPECT_EQ(reach_with({{when, aside}}), 0u);
     aside();
@@ -589,7 +589,7 @@ TEST_F(Reach, NearATargetAThreadStacksNothing) {
   burst();
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_LE(loaded(actor, 70000), 1u);
-  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_CALM);
+  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_FAR);
   burst();
   EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4) << "again";
   expect_nothing_lost({&actor});
@@ -602,7 +602,7 @@ TEST_F(Reach, CachesOfThreadsThatEndAndBegin) {
   first.end();
   EXPECT_EQ(reach(), 0u);
   Actor second(0);
-  EXPECT_EQ(cache_of(second)->planted, 0u);
+  EXPECT_EQ(cache_of(second)->has_sentinel, 0u);
   second.free(second.alloc(100, 300));
   EXPECT_GT(reach(), 200u);
   expect_nothing_lost({&first, &second});

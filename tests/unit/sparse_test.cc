@@ -160,7 +160,7 @@ TEST_P(SparseSlabs, SlabsStaySparseUntilHalfOfTheirBlocksHaveComeBack) {
     put(own[back]);
     EXPECT_EQ(s->list, 3u);
     EXPECT_LT(hak_span_pool.purged_slab_pages, gone);
-    EXPECT_EQ(hak_span_pool.refault_bytes, 0u) << "pages inside slabs go whether the load swings or not";
+    EXPECT_EQ(hak_span_pool.refault_bytes, 0u) << "refaults are of spans alone";
     break;
   }
   if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
