@@ -49,8 +49,8 @@ static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred
   bool due = callback != NULL && !hak_heap_was_called(h) && !called;
   hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
   hak_lock_drop(&hak_heaps_lock);
+  if (callback != NULL) hak_heap_drain(h, d); /* from here on each free is seen at once */
   if (!due) return;
-  hak_heap_drain(h, d);
   const hak_heap_entry *entry = hak_heap_entry_of(of);
   uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);

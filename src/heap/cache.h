@@ -16,9 +16,11 @@ HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
 }
 
 /* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
- * leave it alone. */
+ * leave it alone. Such a cache may have a credit: bytes that are charged, of which its mallocs take, and to which its
+ * frees add. */
 #define HAK_HEAP_THIEF 1u
 #define HAK_HEAP_ASIDE 2u
+#define HAK_HEAP_CREDIT 4u
 
 typedef struct hak_heap_cache {
   uint32_t busy;  /* written by the owner: how many calls it is in */
@@ -29,6 +31,9 @@ typedef struct hak_heap_cache {
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   int64_t most, below; /* relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
   uint64_t requests, frees;
+  /* Of a cache with a credit, a lock of the heap; relaxed: bytes charged since the counts were folded, of which those
+   * live since are no credit; and how much credit it may have. */
+  int64_t charged, credit_most;
   /* Registry lock. */
   struct hak_heap_cache *next, *prev; /* of the heap */
   const hak_tcache *holder; /* constant */
@@ -85,6 +90,10 @@ HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) {
   return HAK_UNLIKELY(most >= HAK_HEAP_RISES) ? most & ~HAK_HEAP_RISES : most - hak_load_relaxed(&k->below);
 }
 
+/* Of a cache that has one. It changes with what is live, by one store: a fork's child, where the thread is gone, has one
+ * that fits its counts. */
+HAK_INLINE int64_t hak_heap_credit(const hak_heap_cache *k) { return hak_load_relaxed(&k->charged) - hak_heap_live(k); }
+
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t below = k->below - (int64_t)size;
   if (HAK_UNLIKELY(below < 0)) {
@@ -121,6 +130,9 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
 HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
+HAK_INLINE bool hak_heap_has_credit(const hak_heap_cache *k) {
+  return (hak_load_relaxed(&k->thief) & HAK_HEAP_CREDIT) != 0;
+}
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
