@@ -43,7 +43,8 @@ static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   if (HAK_LIKELY(size <= HAK_SHARED_MAX)) {
     int64_t bytes = HAK_COUNTED_BYTES(size), left = hak_tls.countdown - bytes;
-    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop(heap, hak_code_of_granules[(size_t)bytes / HAK_GRANULE] - 1u);
+    size_t code = hak_code_of_granules[(size_t)bytes / HAK_GRANULE];
+    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop_code(heap, code);
     if (HAK_LIKELY(p != NULL)) {
       hak_tls.countdown = left;
       return p;

@@ -130,7 +130,7 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
 static void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
   unsigned c = hak_class_for(size);
-  void *p = hak_heap_pop(h, c);
+  void *p = hak_heap_pop_code(h, c + 1);
   if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
   hak_heap_fold(hak_tls.cache, h);
   return hak_heap_take_ready(h, c);

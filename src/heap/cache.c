@@ -18,7 +18,7 @@
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
 
-hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX};
+hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = UINT32_MAX}; /* no heap's, nor an arena's */
 
 hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -290,9 +290,9 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  if (!hak_heap_caches(h)) return NULL;
-  hak_heap_cache *k = find(t, h);
-  return k != NULL ? k : make_cache(t, h, d);
+  hak_heap_cache *k = hak_heap_own_cache(h);
+  if (HAK_LIKELY(k != NULL)) return HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) ? k : NULL;
+  return hak_heap_caches(h) ? make_cache(t, h, d) : NULL;
 }
 
 static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near, bool credit) {
@@ -476,7 +476,7 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 
 /* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
 void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
-  hak_heap_cache *k = find(hak_tls.cache, h);
+  hak_heap_cache *k = hak_heap_own_cache(h);
   if (k == NULL || !hak_heap_is_aside(k) || has_turn(k)) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
@@ -489,13 +489,10 @@ void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
 }
 
 bool hak_heap_push_aside(uint32_t tag, void *p) {
-  uint32_t owner = HAK_TAG_OWNER(tag);
   unsigned c = HAK_TAG_CODE(tag) - 1;
-  const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
-  if (th == NULL || c >= HAK_CLASS_COUNT) return false;
-  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
-  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
-  if (k->owner != owner || !hak_heap_is_aside(k) || has_turn(k) || !hak_heap_cache_has_heap(k)) return false;
+  hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
+  if (k == NULL || c >= HAK_CLASS_COUNT) return false;
+  if (!hak_heap_is_aside(k) || has_turn(k) || !hak_heap_cache_has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
@@ -680,6 +677,7 @@ void hak_heap_end_thread(hak_deferred *d) {
     if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);
   }
   /* Readers of counts, and thieves, go by it under the registry lock. */
+  hak_tls.heap_cache = NULL;
   hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&t->heaps, NULL);
   hak_lock_drop(&hak_heaps_lock);
