@@ -605,6 +605,37 @@ TEST(Credit, IsBackInAForksChild) {
   EXPECT_EQ(fill(heap, 1024).size(), (NEAR_LIMIT - live) / 1024);
 }
 
+// Wherever they were: what is charged there is what is live, but for a block that a thread was at.
+TEST(Credit, FitsTheCountsInAForksChild) {
+  Heap heap(NEAR_LIMIT);
+  bring_near(heap, 64 * KIB);
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; seed++) {
+    threads.emplace_back([&, seed] {
+      for (Churn churn(heap, seed); !end;) churn.steps(100);
+    });
+  }
+  while (heap.stats().requests < 100000) std::this_thread::yield();
+  for (int i = 0; i < 60; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(30);
+      hakmem_heap_set_limit(heap, NEAR_LIMIT); /* this thread's cache and credit are back */
+      auto more = static_cast<ptrdiff_t>(charged(heap) - heap.live());
+      _exit(more < -3072 ? 1 : more > 3072 ? 2 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << "fork " << i;
+  }
+  end = true;
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(heap.stats().refused, 1u);
+  hakmem_heap_set_limit(heap, NEAR_LIMIT);
+  EXPECT_EQ(charged(heap), heap.live());
+}
+
 // Threads that fill their caches, and keep credit, while another one looks into them.
 TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
   for (unsigned count : {1u, 2u, 4u}) {
