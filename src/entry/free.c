@@ -94,12 +94,15 @@ static HAK_NOINLINE void free_slowly(void *p) {
   hak_slow_exit(&d);
 }
 
-static HAK_NOINLINE void free_ready(void *p) {
-  if (hak_profile_has_samples() || !hak_heap_free_ready(p)) free_slowly(p);
+static HAK_NOINLINE void free_in_heap_long(void *p) {
+  if (!hak_heap_free_ready(p)) free_slowly(p);
 }
 
 static HAK_NOINLINE void free_in_heap(void *p) {
-  if (hak_profile_has_samples() || !hak_heap_push(p)) free_ready(p);
+  if (hak_profile_has_samples())
+    free_slowly(p);
+  else if (HAK_UNLIKELY(!hak_heap_push(p)))
+    free_in_heap_long(p);
 }
 
 HAK_NOINLINE void hak_free_slow(void *p, size_t code) {

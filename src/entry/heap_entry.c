@@ -43,7 +43,8 @@ static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   if (HAK_LIKELY(size <= HAK_SHARED_MAX)) {
     int64_t bytes = HAK_COUNTED_BYTES(size), left = hak_tls.countdown - bytes;
-    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop(heap, hak_code_of_granules[(size_t)bytes / HAK_GRANULE] - 1u);
+    size_t code = hak_code_of_granules[(size_t)bytes / HAK_GRANULE];
+    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop_code(heap, code);
     if (HAK_LIKELY(p != NULL)) {
       hak_tls.countdown = left;
       return p;
@@ -97,6 +98,14 @@ static void set_share(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
   set_share_locked(h);
   hak_lock_drop(&hak_heaps_lock);
+}
+
+/* Where the sum is above the limit, or has to fall for the callback, no cache has a credit from here on. */
+static void drain_if_above(hak_heap *h) {
+  hak_deferred d = {0};
+  if (!hak_heap_was_called(h) && hak_load_relaxed(&h->out) <= hak_load_relaxed(&h->limit)) return;
+  hak_heap_drain(h, &d);
+  hak_slow_exit(&d);
 }
 
 /* The heaps below a heap that ends are nobody else's to use. */
@@ -172,9 +181,12 @@ HAK_EXPORT hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) { return hea
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   flush_all(heap);
+  hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&heap->limit, limit == 0 ? SIZE_MAX : limit);
-  set_share(heap);
+  set_share_locked(heap);
+  hak_lock_drop(&hak_heaps_lock);
   flush_all(heap);
+  drain_if_above(heap);
 }
 
 HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, void (*callback)(hakmem_heap *, size_t, void *), void *context) {
@@ -186,6 +198,7 @@ HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, voi
   heap->context = context;
   set_share_locked(heap);
   hak_lock_drop(&hak_heaps_lock);
+  drain_if_above(heap);
   return 0;
 }
 

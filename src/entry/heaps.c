@@ -49,8 +49,8 @@ static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred
   bool due = callback != NULL && !hak_heap_was_called(h) && !called;
   hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
   hak_lock_drop(&hak_heaps_lock);
+  if (callback != NULL) hak_heap_drain(h, d); /* from here on each free is seen at once */
   if (!due) return;
-  hak_heap_drain(h, d);
   const hak_heap_entry *entry = hak_heap_entry_of(of);
   uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);
@@ -130,7 +130,7 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
 static void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
   unsigned c = hak_class_for(size);
-  void *p = hak_heap_pop(h, c);
+  void *p = hak_heap_pop_code(h, c + 1);
   if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
   hak_heap_fold(hak_tls.cache, h);
   return hak_heap_take_ready(h, c);

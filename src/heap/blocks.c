@@ -127,14 +127,14 @@ static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, u
 }
 
 unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, unsigned charged, hak_heap **refuser) {
-  HAK_ASSERT(wanted > 0 && (charged == 1 || charged == wanted));
+  HAK_ASSERT(wanted > 0 && (charged <= 1 || charged == wanted));
   size_t size = hak_class_size(c);
   hak_slab_set *b = make_bin(h, c);
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
   hak_lock_take(hak_heap_bin_lock(h, c));
-  *refuser = hak_heap_charge(h, charged * size);
+  if (charged > 0) *refuser = hak_heap_charge(h, charged * size);
   if (HAK_UNLIKELY(*refuser != NULL) && charged > 1) {
     wanted = charged = 1;
     *refuser = hak_heap_charge(h, size);
@@ -166,8 +166,7 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   hak_lock_drop(hak_heap_bin_lock(h, c));
 }
 
-bool hak_heap_set_aside(hak_heap *h, unsigned c, size_t bytes) {
-  hak_lock *lock = bytes > HAK_SHARED_MAX ? hak_heap_lock(h) : hak_heap_bin_lock(h, c);
+bool hak_heap_set_aside(hak_heap *h, hak_lock *lock, size_t bytes) {
   hak_lock_take(lock);
   bool stays = !hak_load_relaxed(&h->is_deleted);
   if (stays) hak_heap_uncharge(h, bytes);

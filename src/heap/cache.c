@@ -18,7 +18,7 @@
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
 
-hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX};
+hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = UINT32_MAX}; /* no heap's, nor an arena's */
 
 hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -89,6 +89,7 @@ static void fold(hak_heap_cache *k) {
   hak_lock_take(hak_heap_lock(h));
   hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
   hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
+  hak_store_relaxed(&k->charged, hak_heap_credit(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
   count_from_zero(k);
@@ -126,6 +127,22 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
     hak_heap_put(h, c, blocks, count, !hak_heap_is_aside(k), d);
 }
 
+/* Under the registry lock. The bit goes first: a child of a fork that took no lock, where the thief is not there, may
+ * have too much charged, never too little. */
+static void give_credit(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!hak_heap_has_credit(k) || !hak_heap_cache_has_heap(k)) return;
+  hak_heap *h = k->entry->heap;
+  hak_lock_take(hak_heap_lock(h));
+  int64_t credit = hak_heap_credit(k);
+  HAK_ASSERT(credit >= 0);
+  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) & ~HAK_HEAP_CREDIT);
+  HAK_RELEASE_OWN();
+  if (credit > 0) hak_heap_uncharge(h, (size_t)credit);
+  hak_heap_note_end(h);
+  hak_lock_drop(hak_heap_lock(h));
+}
+
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
@@ -138,6 +155,7 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
     k->batch[c] = HAK_BATCH_FIRST;
   }
   hak_store_relaxed(&k->magazines, 0);
+  give_credit(k);
   if (exists) fold(k);
 }
 
@@ -164,12 +182,34 @@ static void set_aside(hak_heap_cache *k) {
   hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_ASIDE);
 }
 
+/* Nor has it charged anything but for the program's blocks. */
+static void drain(hak_heap_cache *k) {
+  set_aside(k);
+  give_credit(k);
+}
+
+/* Of a cache that is aside: none yet. Not where a drain has begun, of its heap or one above. */
+static void begin_credit(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  if (!hak_heap_is_aside(k) || hak_heap_has_credit(k) || !hak_heap_cache_has_heap(k)) return;
+  for (hak_heap *h = k->entry->heap; h != NULL; h = h->parent) {
+    if (!hak_heap_begin_credit_locked(h)) return;
+  }
+  hak_store_relaxed(&k->charged, hak_heap_live(k));
+  hak_store_relaxed(&k->credit_most, 0);
+  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_CREDIT);
+}
+
 /* The other way, if a limit does not say no. */
 static void take_back_in(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (!hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
+  give_credit(k);
   size_t bytes = cached_bytes(k);
-  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL) hak_store_relaxed(&k->thief, 0);
+  if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL)
+    hak_store_relaxed(&k->thief, 0);
+  else
+    begin_credit(k);
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
@@ -178,6 +218,7 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
   count_from_zero(k);
+  k->charged = k->credit_most = 0;
   k->calls_seen = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
@@ -249,34 +290,119 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  if (!hak_heap_caches(h)) return NULL;
-  hak_heap_cache *k = find(t, h);
-  return k != NULL ? k : make_cache(t, h, d);
+  hak_heap_cache *k = hak_heap_own_cache(h);
+  if (HAK_LIKELY(k != NULL)) return HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) ? k : NULL;
+  return hak_heap_caches(h) ? make_cache(t, h, d) : NULL;
 }
 
-static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near) {
+static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near, bool credit) {
   hak_lock_take(&hak_heaps_lock);
-  if (near)
-    set_aside(k);
-  else
+  if (!near)
     take_back_in(k);
+  else if (credit)
+    set_aside(k), begin_credit(k);
+  else
+    drain(k);
   hak_lock_drop(&hak_heaps_lock);
 }
 
 /* Calls between two looks of an owner whether the limit is still near: a look takes the registry's lock. */
 #define ASIDE_CALLS 64
+/* The owner's calls, of which one in ASIDE_CALLS looks whether the limit is near, and whether there is credit. */
+static bool has_turn(const hak_heap_cache *k) { return (k->requests + k->frees) % ASIDE_CALLS == 0; }
+
+static bool may_have_credit(const hak_heap *h) {
+  while (h != NULL && hak_heap_gives_credit(h)) h = h->parent;
+  return h == NULL;
+}
+
 /* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
 HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
   bool near = is_near(h);
-  if (HAK_LIKELY(near == hak_heap_is_aside(k)) || (!near && (k->requests + k->frees) % ASIDE_CALLS != 0)) return;
-  settle_now(k, near);
+  if (HAK_LIKELY(!near && !hak_heap_is_aside(k))) return;
+  if (near == hak_heap_is_aside(k) || !near) {
+    if (!has_turn(k)) return;
+  }
+  bool credit = near && may_have_credit(h);
+  if (near != hak_heap_is_aside(k) || credit != hak_heap_has_credit(k)) settle_now(k, near, credit);
+}
+
+/* --- credit; the owner, in its cache --- */
+
+/* A lock of the heap under which the cache charges. Any will do: of the bins that were made with that of the class,
+ * threads have different ones. */
+static hak_lock *lock_of(const hak_heap_cache *k, const hak_heap *h, unsigned c) {
+  if (is_large(c)) return hak_heap_lock(h);
+  unsigned other = (unsigned)(c / HAK_HEAP_BINS * HAK_HEAP_BINS + (uintptr_t)k / HAK_META_SIZE % HAK_HEAP_BINS);
+  return hak_heap_bin_lock(h, other < HAK_CLASS_COUNT ? other : c);
+}
+
+/* A thread's part of the room: the next one has that part of what is left, so all have less than the room. */
+#define CREDIT_PART 4
+static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PART, MAGAZINE_BYTES); }
+
+/* Of what it has freed itself a thread keeps a few small blocks' bytes whatever room there is. */
+#define CREDIT_LEAST 1024
+static void set_most(hak_heap_cache *k, size_t credit) {
+  hak_store_relaxed(&k->credit_most, (int64_t)(2 * hak_max_size(credit, CREDIT_LEAST)));
+}
+
+/* What is charged changes together with what the cache says of it, under a lock of the heap: a fork's child has both
+ * or none. */
+static HAK_NOINLINE hak_heap *raise_credit(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  size_t needed = bytes - (size_t)hak_heap_credit(k), room = hak_heap_room(h);
+  size_t more = room > needed ? credit_of_room(room - needed) : 0;
+  hak_heap *refuser = hak_heap_charge(h, needed + more);
+  if (refuser != NULL && more != 0) {
+    more = 0;
+    refuser = hak_heap_charge(h, needed);
+  }
+  if (refuser == NULL) {
+    hak_store_relaxed(&k->charged, k->charged + (int64_t)(needed + more));
+    set_most(k, more);
+  }
+  hak_lock_drop(lock);
+  return refuser;
+}
+
+/* Of a deleted heap, which ends with the last that is charged, it goes when the cache does. */
+static HAK_NOINLINE void lower_credit(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  size_t credit = (size_t)hak_heap_credit(k), part = credit_of_room(hak_heap_room(h) + credit);
+  size_t kept = hak_max_size(part, CREDIT_LEAST);
+  if (kept < credit && !hak_load_relaxed(&h->is_deleted)) {
+    hak_store_relaxed(&k->charged, k->charged - (int64_t)(credit - kept));
+    hak_heap_uncharge(h, credit - kept);
+  }
+  set_most(k, part);
+  hak_lock_drop(lock);
+}
+
+/* A block of a cache that is aside is about to be the program's. */
+HAK_INLINE hak_heap *charge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return hak_heap_charge(h, bytes);
+  return HAK_LIKELY(hak_heap_credit(k) >= (int64_t)bytes) ? NULL : raise_credit(k, h, c, bytes);
+}
+
+/* A block that the program had is in such a cache. False: the heap was deleted, and it must not be. */
+HAK_INLINE bool uncharge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+  bool credit = HAK_LIKELY(hak_heap_has_credit(k));
+  if (!credit && !hak_heap_set_aside(h, lock_of(k, h, c), bytes)) return false;
+  hak_heap_count_free(k, bytes);
+  if (credit && HAK_UNLIKELY(hak_heap_credit(k) > k->credit_most)) lower_credit(k, h, c);
+  return true;
 }
 
 static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(count_of(k, c) == 0);
   unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, hak_heap_is_aside(k) ? 1 : wanted, &r.refuser);
+  bool credit = hak_heap_has_credit(k);
+  if (credit && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, credit ? 0 : hak_heap_is_aside(k) ? 1 : wanted, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c] += n - 1;
@@ -288,7 +414,7 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
 static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
-  if (hak_heap_is_aside(k)) r.refuser = hak_heap_charge(h, bytes_of(c));
+  if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
   if (r.refuser != NULL) return r;
   r.p = hak_magazine_pop(&k->top[c]);
   hak_heap_count_alloc(k, bytes_of(c));
@@ -298,9 +424,12 @@ static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
 /* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
 static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
   HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
-  if (hak_heap_is_aside(k) && !hak_heap_set_aside(h, c, bytes_of(c))) return false;
+  if (hak_heap_is_aside(k)) {
+    if (!uncharge_aside(k, h, c, bytes_of(c))) return false;
+  } else {
+    hak_heap_count_free(k, bytes_of(c));
+  }
   *++k->top[c] = p;
-  hak_heap_count_free(k, bytes_of(c));
   return true;
 }
 
@@ -349,11 +478,11 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 
 /* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
 void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
-  hak_heap_cache *k = find(hak_tls.cache, h);
-  if (k == NULL || !hak_heap_is_aside(k) || k->requests % ASIDE_CALLS == 0) return NULL;
+  hak_heap_cache *k = hak_heap_own_cache(h);
+  if (k == NULL || !hak_heap_is_aside(k) || has_turn(k)) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && hak_heap_charge(h, hak_class_size(c)) == NULL) {
+  if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && charge_aside(k, h, c, hak_class_size(c)) == NULL) {
     p = hak_magazine_pop(&k->top[c]);
     hak_heap_count_alloc(k, hak_class_size(c));
   }
@@ -362,21 +491,15 @@ void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
 }
 
 bool hak_heap_push_aside(uint32_t tag, void *p) {
-  uint32_t owner = HAK_TAG_OWNER(tag);
   unsigned c = HAK_TAG_CODE(tag) - 1;
-  const hak_thread_heaps *th = hak_tls.cache == NULL ? NULL : hak_thread_heaps_of(hak_tls.cache);
-  if (th == NULL || c >= HAK_CLASS_COUNT) return false;
-  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
-  if (k->owner != owner) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
-  if (k->owner != owner || !hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return false;
+  hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
+  if (k == NULL || c >= HAK_CLASS_COUNT) return false;
+  if (!hak_heap_is_aside(k) || has_turn(k) || !hak_heap_cache_has_heap(k)) return false;
   bool done = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
-    done = hak_heap_set_aside(k->entry->heap, c, hak_class_size(c));
-    if (HAK_LIKELY(done))
-      hak_heap_count_free(k, hak_class_size(c));
-    else
-      k->top[c]--;
+    done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c));
+    if (HAK_UNLIKELY(!done)) k->top[c]--;
   }
   hak_heap_leave(k, busy);
   return done;
@@ -437,7 +560,8 @@ static void begin_theft(theft *of, theft_kind kind) {
 
 static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
-  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP || (of->aside && hak_heap_is_aside(k))) return;
+  if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP) return;
+  if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;
   uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
   k->theft = of->number;
   if (of->idle) k->calls_at_turn = calls;
@@ -471,7 +595,7 @@ static void rob_group(theft *of, hak_deferred *d) {
     bool has = of->works && hak_load_acquire(&k->busy) == 0;
     of->missed |= of->works && !has;
     if (has && of->aside)
-      set_aside(k);
+      drain(k);
     else if (has)
       empty(k, d);
     hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
@@ -516,10 +640,10 @@ static void set_own_aside(const hak_heap *within) {
   hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache || hak_heap_is_aside(k)) continue;
+    if (k == &hak_no_heap_cache || (hak_heap_is_aside(k) && !hak_heap_has_credit(k))) continue;
     enter(k);
     hak_lock_take(&hak_heaps_lock);
-    if (is_of(k, within)) set_aside(k);
+    if (is_of(k, within)) drain(k);
     hak_lock_drop(&hak_heaps_lock);
     leave(k);
   }
@@ -556,6 +680,7 @@ void hak_heap_end_thread(hak_deferred *d) {
     if (th->caches[i] != &hak_no_heap_cache) end_cache(th->caches[i], d);
   }
   /* Readers of counts, and thieves, go by it under the registry lock. */
+  hak_tls.heap_cache = NULL;
   hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&t->heaps, NULL);
   hak_lock_drop(&hak_heaps_lock);
@@ -579,6 +704,7 @@ void hak_heap_fork_child(void) {
       if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
       bool is_aside = hak_heap_is_aside(k); /* and so not charged: it goes back, unless its thread was at it */
       if (is_aside && k->busy == 0) empty(k, &d);
+      give_credit(k); /* what it is fits the counts, wherever the thread was */
       fold(k);
       k->entry->heap->has_lost |= is_aside && k->busy != 0;
       unlink_cache(k);

@@ -16,9 +16,11 @@ HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
 }
 
 /* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
- * leave it alone. */
+ * leave it alone. Such a cache may have a credit: bytes that are charged, of which its mallocs take, and to which its
+ * frees add. */
 #define HAK_HEAP_THIEF 1u
 #define HAK_HEAP_ASIDE 2u
+#define HAK_HEAP_CREDIT 4u
 
 typedef struct hak_heap_cache {
   uint32_t busy;  /* written by the owner: how many calls it is in */
@@ -29,6 +31,9 @@ typedef struct hak_heap_cache {
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   int64_t most, below; /* relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
   uint64_t requests, frees;
+  /* Of a cache with a credit, a lock of the heap; relaxed: bytes charged since the counts were folded, of which those
+   * live since are no credit; and how much credit it may have. */
+  int64_t charged, credit_most;
   /* Registry lock. */
   struct hak_heap_cache *next, *prev; /* of the heap */
   const hak_tcache *holder; /* constant */
@@ -85,6 +90,10 @@ HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) {
   return HAK_UNLIKELY(most >= HAK_HEAP_RISES) ? most & ~HAK_HEAP_RISES : most - hak_load_relaxed(&k->below);
 }
 
+/* Of a cache that has one. It changes with what is live, by one store: a fork's child, where the thread is gone, has one
+ * that fits its counts. */
+HAK_INLINE int64_t hak_heap_credit(const hak_heap_cache *k) { return hak_load_relaxed(&k->charged) - hak_heap_live(k); }
+
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t below = k->below - (int64_t)size;
   if (HAK_UNLIKELY(below < 0)) {
@@ -121,17 +130,42 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
 HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
+HAK_INLINE bool hak_heap_has_credit(const hak_heap_cache *k) {
+  return (hak_load_relaxed(&k->thief) & HAK_HEAP_CREDIT) != 0;
+}
 
-/* A block that the thread's cache of the heap has; NULL: take the long way. */
-HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
-  hak_tcache *t = hak_tls.cache;
-  hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
+/* The cache of the heap that the thread used last is found at once, any other in its list. NULL: it has none. */
+HAK_INLINE hak_heap_cache *hak_heap_own_cache(const hak_heap *h) {
+  hak_heap_cache *k = hak_tls.heap_cache;
+  if (HAK_LIKELY(k != NULL) && HAK_LIKELY(k->life == h->life)) return k;
+  const hak_tcache *t = hak_tls.cache;
+  k = t == NULL ? NULL : hak_heap_cache_of(t, h);
+  if (HAK_LIKELY(k != NULL)) hak_tls.heap_cache = k;
+  return k;
+}
+
+HAK_INLINE hak_heap_cache *hak_heap_own_cache_of_owner(uint32_t owner) {
+  hak_heap_cache *k = hak_tls.heap_cache;
+  if (HAK_LIKELY(k != NULL) && HAK_LIKELY(k->owner == owner)) return k;
+  const hak_tcache *t = hak_tls.cache;
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  if (HAK_UNLIKELY(th == NULL)) return NULL;
+  k = th->caches[hak_heap_first_place(owner)];
+  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
+  if (HAK_UNLIKELY(k->owner != owner)) return NULL; /* of no heap: an arena's, or of pieces */
+  hak_tls.heap_cache = k;
+  return k;
+}
+
+/* A block, of its class's code, that the thread's cache of the heap has; NULL: take the long way. */
+HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code) {
+  hak_heap_cache *k = hak_heap_own_cache(h);
   if (HAK_UNLIKELY(k == NULL)) return NULL;
   void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!hak_heap_is_met(k))) {
-    p = hak_magazine_pop(&k->top[class_code]);
-    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_size(class_code));
+    p = hak_magazine_pop(&k->top[code - 1]);
+    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_table[code - 1].size);
   }
   hak_heap_leave(k, busy);
   return p;
@@ -140,19 +174,16 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
 /* p, whose page map code in the main region is HAK_CODE_SAMPLED. False: take the long way. */
 HAK_INLINE bool hak_heap_push(void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag), owner = HAK_TAG_OWNER(tag);
-  unsigned class_code = HAK_TAG_CODE(tag) - 1;
-  hak_tcache *t = hak_tls.cache;
-  const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
-  if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
-  hak_heap_cache *k = th->caches[hak_heap_first_place(owner)];
-  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
-  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  size_t code = HAK_TAG_CODE(tag);
+  hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
+  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false;
+  if (HAK_UNLIKELY(code > HAK_CLASS_COUNT)) return false;
   bool room = false;
   uint32_t busy = hak_heap_enter(k);
   if (HAK_LIKELY(!hak_heap_is_met(k))) {
-    room = hak_magazine_push(&k->top[class_code], p);
-    if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_size(class_code));
+    room = hak_magazine_push(&k->top[code - 1], p);
+    if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_table[code - 1].size);
   }
   hak_heap_leave(k, busy);
   return room;

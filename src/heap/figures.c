@@ -16,10 +16,14 @@ static void add_counts_of(hak_heap_counts *sum, const hak_thread_heaps *th) {
   }
 }
 
-bool hak_heap_has_aside_locked(const hak_heap *h) {
+bool hak_heap_has_aside_locked(const hak_heap *h, size_t *credits) {
   hak_assert_held(&hak_heaps_lock);
   bool has = h->has_lost;
-  for (const hak_heap_cache *k = h->caches; k != NULL && !has; k = k->next) has = hak_heap_is_aside(k);
+  *credits = 0;
+  for (const hak_heap_cache *k = h->caches; k != NULL; k = k->next) {
+    has |= hak_heap_is_aside(k);
+    if (hak_heap_has_credit(k)) *credits += (size_t)hak_heap_credit(k);
+  }
   return has;
 }
 

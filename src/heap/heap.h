@@ -40,32 +40,35 @@ typedef struct hak_heap_entry {
 } hak_heap_entry;
 
 struct hakmem_heap {
+  /* Read by each call, and seldom written: one cache line. */
   uint64_t id;      /* never used again */
   uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
   bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
+  uint32_t near_limit; /* hak_heap_near */
   size_t limit;     /* relaxed; SIZE_MAX: none */
-  size_t out;       /* relaxed, with those below it */
+  /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there is none; HAK_HEAP_CALLED: it was
+   * called, and the sum has not fallen since, which whoever frees finds out. */
+  size_t share;
+  uint64_t near_since_ms; /* relaxed */
+  hak_heap *parent; /* registry lock */
+  /* Written by each thread that charges or folds: a line of their own. */
+  size_t out __attribute__((aligned(64))); /* relaxed, with those below it */
   size_t live, peak; /* relaxed: without what caches know */
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
-  hak_heap *parent, *first_child, *next_sibling, *prev_sibling, *next, *prev;
+  hak_heap *first_child __attribute__((aligned(64))), *next_sibling, *prev_sibling, *next, *prev;
   uint32_t shown;   /* walks that are at it, and heaps whose `lasting` it is: until none is, it keeps its place in the list, and its memory */
   bool is_unlisted, is_released; /* it has left the list; its index is another's */
   hak_heap *lasting; /* the parent that it had, where it ended while it was shown */
   hak_heap *next_ended; /* relaxed; while it is in the stack of deleted heaps that have no block any more … */
   bool has_ended;   /* … relaxed; it is, or was */
-  /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there is none; HAK_HEAP_CALLED: it was
-   * called, and the sum has not fallen since, which whoever frees finds out. */
-  size_t share;
-  unsigned percent;
+  unsigned percent; /* of the callback, as the next two */
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
   bool has_lost; /* a fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
-  uint32_t near_limit; /* hak_heap_near */
-  uint64_t near_since_ms; /* relaxed */
   /* The heap's own lock (hak_heap_lock). */
   hak_piece *pieces, *current;
   uint32_t piece_count;
@@ -80,9 +83,10 @@ struct hakmem_heap {
 };
 
 /* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
- * is refused for good. */
-enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED };
-/* `near_limit` has that and, above these bits, how often the sum has fallen since: so that who was in one drain does not end another. */
+ * is refused for good. CREDITS: there is some room since, and caches may have a credit: bytes that they have charged for
+ * the next blocks. */
+enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED, HAK_HEAP_CREDITS };
+/* `near_limit` has that and, above these bits, how often DRAINED has ended since: so that who was in one drain does not end another. */
 #define HAK_HEAP_NEAR_STATE 3u
 #define HAK_HEAP_NEAR_STEP 4u
 
@@ -153,6 +157,11 @@ hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
 /* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
 void hak_heap_charge_back(hak_heap *heap, size_t bytes);
+/* Bytes that could be charged now. */
+size_t hak_heap_room(const hak_heap *heap);
+/* Whether caches may have a credit of the heap's; registry lock: from now on, where there is some room again. */
+bool hak_heap_gives_credit(const hak_heap *heap);
+bool hak_heap_begin_credit_locked(hak_heap *heap);
 /* Bytes from which on the callback is due; SIZE_MAX: there is none. */
 size_t hak_heap_share(const hak_heap *heap);
 HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) {
@@ -207,7 +216,7 @@ hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all or one; *refuser as above. */
+/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all, one or none; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
 /* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
@@ -215,7 +224,7 @@ void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsi
 /* The same of large blocks that were cached. */
 void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
 /* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap was deleted, and it does. */
-bool hak_heap_set_aside(hak_heap *heap, unsigned class_code, size_t bytes);
+bool hak_heap_set_aside(hak_heap *heap, hak_lock *lock, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
@@ -266,8 +275,8 @@ bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
 bool hak_heap_caches(const hak_heap *heap);
 /* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until the sum has fallen. */
 void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
-/* Whether caches have something of the heap that does not count. */
-bool hak_heap_has_aside_locked(const hak_heap *heap);
+/* Whether caches have something of the heap that does not count, and what they have charged for blocks to come. */
+bool hak_heap_has_aside_locked(const hak_heap *heap, size_t *credits);
 /* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
 void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
 bool hak_heap_push_aside(uint32_t tag, void *p);

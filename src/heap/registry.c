@@ -426,10 +426,21 @@ static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes)
   for (hak_heap *h = heap; h != end; h = h->parent) hak_sub_relaxed(&h->out, bytes);
 }
 
+/* Below 0: the sum has to fall. */
+static int64_t room_of_one(const hak_heap *h) {
+  size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
+  return (int64_t)(hak_min_size(most, INT64_MAX) - hak_load_relaxed(&h->out));
+}
+
+size_t hak_heap_room(const hak_heap *h) {
+  int64_t room = INT64_MAX;
+  for (; h != NULL; h = h->parent) room = room_of_one(h) < room ? room_of_one(h) : room;
+  return room < 0 ? 0 : (size_t)room;
+}
+
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
-    size_t out = hak_load_relaxed(&h->out), most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
-    if (out > most || bytes > most - out) return h;
+    if (room_of_one(h) < (int64_t)bytes) return h;
   }
   return NULL;
 }
@@ -460,12 +471,34 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
 /* What is refused next has to empty caches, which takes a barrier of all threads, some 10 us for each: so not more often than that. */
 #define NEAR_LEAST_MS 10
 
+static bool rests(const hak_heap *h) { return hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) >= NEAR_LEAST_MS; }
+
+static bool end_drained(hak_heap *h, uint32_t word, uint32_t state) {
+  uint32_t next = (word & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP + state;
+  return __atomic_compare_exchange_n(&h->near_limit, &word, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 /* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
-static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t drained) {
+static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t word) {
   size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
-  if (out > most - most / FALLS_BY || hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) < NEAR_LEAST_MS) return;
-  uint32_t fallen = (drained & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP;
-  __atomic_compare_exchange_n(&h->near_limit, &drained, fallen, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  if (out <= most - most / FALLS_BY && rests(h)) end_drained(h, word, HAK_HEAP_NOT_NEAR);
+}
+
+/* While the sum has to fall, each free is seen at once. */
+static bool gives_credit(const hak_heap *h, uint32_t word) {
+  uint32_t state = word & HAK_HEAP_NEAR_STATE;
+  if (hak_heap_was_called(h) || room_of_one(h) < 0) return false;
+  return state == HAK_HEAP_NOT_NEAR || state == HAK_HEAP_CREDITS || (state == HAK_HEAP_DRAINED && rests(h));
+}
+
+bool hak_heap_gives_credit(const hak_heap *h) { return gives_credit(h, hak_load_acquire(&h->near_limit)); }
+
+/* Limits and callbacks change under the lock. */
+bool hak_heap_begin_credit_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  uint32_t word = hak_load_acquire(&h->near_limit);
+  bool drained = (word & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED;
+  return gives_credit(h, word) && (!drained || end_drained(h, word, HAK_HEAP_CREDITS));
 }
 
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
@@ -473,8 +506,8 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
     HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
     size_t out = hak_sub_relaxed(&h->out, bytes);
     if (HAK_UNLIKELY(hak_heap_was_called(h))) look_again(h, out);
-    uint32_t drained = hak_heap_drained(h);
-    if (HAK_UNLIKELY(drained != 0)) leave_limit(h, out, drained);
+    uint32_t word = hak_load_acquire(&h->near_limit);
+    if (HAK_UNLIKELY((word & HAK_HEAP_NEAR_STATE) >= HAK_HEAP_DRAINED)) leave_limit(h, out, word);
   }
 }
 

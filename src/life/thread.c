@@ -233,6 +233,7 @@ static void restart_threads(void) {
   interrupted = hak_tls;
   for (unsigned code = 0; code < HAK_CODES; code++) hak_tls.top[code] = HAK_NULL_TOP;
   hak_tls.cache = NULL;
+  hak_tls.heap_cache = NULL;
   hak_tls.phase = HAK_THREAD_ENDED;
   hak_background_fork_child(true);
   hak_profiler_fork_child(true);

@@ -23,6 +23,7 @@ void hak_tcache_put_aside(void) {
   }
   hak_tls.aside = t;
   hak_tls.cache = NULL;
+  hak_tls.heap_cache = NULL;
   hak_tls.phase_aside = hak_tls.phase;
   hak_tls.phase = HAK_THREAD_FORBIDDEN;
   hak_count_forbid();

@@ -54,6 +54,7 @@ typedef struct hak_thread {
   bool in_heap; /* what malloc serves comes from a heap, the thread's default: each request ends the countdown */
   /* The program: hakmem_label_set. */
   uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
+  struct hak_heap_cache *heap_cache; /* of the heap used last; NULL: none, or no `cache` */
 } hak_thread;
 
 extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;

@@ -466,6 +466,7 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache_enter(t);
   flush(t, d);
   hak_tls.cache = NULL;
+  hak_tls.heap_cache = NULL;
   hak_store_relaxed(&t->top, NULL);
   hak_tcache_leave(t);
   hak_lock_take(&registry_lock);

@@ -8,6 +8,10 @@
 
 #include "hak.h"
 
+extern "C" {
+#include "heap/cache.h"
+}
+
 namespace {
 
 // Sizes here are those of classes where they are counted: in pieces a block has what was asked for, in slabs its class.
@@ -386,27 +390,274 @@ TEST(Asks, NobodyNearTheLimit) {
   EXPECT_EQ(heap.live(), MIB);
 }
 
-// Threads that fill their caches while another one looks into them.
-TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
-  Heap heap(512 * KIB);
-  std::atomic<size_t> refused{0};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 4; seed++) {
-    threads.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      void *blocks[8] = {};
-      for (int i = 0; i < 400000; i++) {
-        void *&p = blocks[random() % 8];
-        hakmem_free(p);
-        p = hakmem_heap_malloc(heap, 16 + random() % 8000);
-        refused += p == nullptr;
+// --- credit: what a thread's cache has charged near a limit, for its next blocks ---
+
+size_t charged(hakmem_heap *heap) { return hak_load_relaxed(&heap->out); }
+
+// A thread's blocks, of which one at a time is replaced by one of another size.
+class Churn {
+ public:
+  Churn(hakmem_heap *heap, unsigned seed, size_t most = 1000) : heap_(heap), most_(most), random_(seed) {}
+  ~Churn() {
+    for (void *p : blocks_) hakmem_free(p);
+  }
+  bool step() {
+    void *&p = blocks_[random_() % 8];
+    hakmem_free(p);
+    return (p = hakmem_heap_malloc(heap_, 16 + random_() % most_)) != nullptr;
+  }
+  size_t steps(size_t count) {
+    size_t refused = 0;
+    while (count-- > 0) refused += !step();
+    return refused;
+  }
+
+ private:
+  hakmem_heap *heap_;
+  size_t most_;
+  std::mt19937 random_;
+  void *blocks_[8] = {};
+};
+
+// A heap that has refused a request some time ago, and has so much room since, less than a part of its limit.
+constexpr size_t NEAR_LIMIT = 4 * MIB;
+std::vector<void *> bring_near(hakmem_heap *heap, size_t room) {
+  std::vector<void *> blocks = fill(heap, 1024);
+  for (size_t freed = 0; freed < room; freed += 1024) {
+    hakmem_free(blocks.back());
+    blocks.pop_back();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20)); /* from 10 on after the refusal */
+  return blocks;
+}
+
+// A thread that has a credit in the heap, and rests until the end.
+class Creditor {
+ public:
+  explicit Creditor(hakmem_heap *heap) {
+    thread_ = std::thread([this, heap] {
+      {
+        Churn churn(heap, 5);
+        churn.steps(2000);
       }
-      for (void *p : blocks) hakmem_free(p);
+      rests_ = true;
+      while (!end_) std::this_thread::yield();
+      done_ = true;
+    });
+    while (!rests_) std::this_thread::yield();
+  }
+  ~Creditor() {
+    end_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> rests_{false}, end_{false}, done_{false};
+  std::thread thread_;
+};
+
+// Each thread charges for many blocks at once: the words that all threads write are seldom written.
+TEST(Credit, ChargesOnceForManyBlocks) {
+  for (size_t room : {16 * KIB, 128 * KIB}) {
+    SCOPED_TRACE(room);
+    Heap heap(NEAR_LIMIT);
+    bring_near(heap, room);
+    Churn churn(heap, 1);
+    churn.steps(20000); /* until blocks of each size come from slabs */
+    size_t changes = 0, before = charged(heap);
+    for (int i = 0; i < 10000; i++) {
+      ASSERT_TRUE(churn.step());
+      changes += charged(heap) != before;
+      before = charged(heap);
+      ASSERT_LE(before, NEAR_LIMIT);
+    }
+    EXPECT_LE(changes, 10000u / 100); /* 14; 9,556 where each block is charged */
+  }
+}
+
+// What it keeps is a part of the room, and is charged: all of it together is less than the room.
+TEST(Credit, OfAllThreadsIsLessThanTheRoom) {
+  Heap heap(NEAR_LIMIT);
+  bring_near(heap, 64 * KIB);
+  size_t live = heap.live();
+  Creditor threads[6] = {Creditor(heap), Creditor(heap), Creditor(heap), Creditor(heap), Creditor(heap), Creditor(heap)};
+  EXPECT_EQ(heap.live(), live);
+  EXPECT_GT(charged(heap), live + 6 * KIB);
+  EXPECT_LT(charged(heap), NEAR_LIMIT - 2 * KIB);
+  EXPECT_EQ(heap.stats().refused, 1u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// Other threads' too: all of it, and each of their caches is looked into once.
+TEST(Credit, IsTakenBackBeforeARequestIsRefused) {
+  size_t small = usable_in_heaps(16);
+  for (hakmem_heap *below : {static_cast<hakmem_heap *>(nullptr), new_heap()}) {
+    Heap heap(NEAR_LIMIT);
+    if (below != nullptr) hakmem_heap_destroy(below);
+    hakmem_heap *user = below == nullptr ? static_cast<hakmem_heap *>(heap) : new_heap(0, heap);
+    bring_near(heap, 64 * KIB);
+    size_t live = stats_of(heap).total;
+    Creditor threads[3] = {Creditor(user), Creditor(user), Creditor(user)};
+    ASSERT_GT(charged(heap), live);
+    uint64_t refused = heap.stats().refused, before = barriers();
+    EXPECT_EQ(fill(user, 16).size(), (NEAR_LIMIT - live) / small);
+    EXPECT_EQ(heap.stats().refused, refused + 1);
+    EXPECT_EQ(charged(heap), stats_of(heap).total);
+    EXPECT_LE(barriers() - before, 4u);
+  }
+}
+
+// A limit below what is live holds for those that have a credit, too: until enough is freed.
+TEST(Credit, GoesWithALowerLimit) {
+  Heap heap(NEAR_LIMIT);
+  bring_near(heap, 64 * KIB);
+  Creditor other(heap);
+  std::vector<void *> blocks;
+  for (int i = 0; i < 40; i++) blocks.push_back(hakmem_heap_malloc(heap, 1000));
+  { Churn(heap, 1, 200).steps(2000); }
+  ASSERT_GT(charged(heap), heap.live());
+  size_t usable = hakmem_malloc_usable_size(blocks[0]), live = heap.live(), limit = live - 20 * usable;
+  hakmem_heap_set_limit(heap, limit);
+  for (int i = 0; i < 20; i++) {
+    EXPECT_EQ(hakmem_heap_malloc(heap, 1000), nullptr) << i;
+    EXPECT_EQ(hakmem_heap_malloc(heap, 1), nullptr) << i;
+    hakmem_free(blocks.back());
+    blocks.pop_back();
+  }
+  EXPECT_EQ(hakmem_heap_malloc(heap, 1000), nullptr);
+  hakmem_free(blocks.back());
+  EXPECT_NE(hakmem_heap_malloc(heap, 1000), nullptr);
+  EXPECT_EQ(heap.live(), limit);
+}
+
+// Its share is a limit, too: the callback comes at the same byte, and again once the sum has fallen.
+TEST(Credit, CallsTheCallbackAtTheShare) {
+  Heap heap(NEAR_LIMIT);
+  std::vector<void *> most = bring_near(heap, 64 * KIB);
+  Creditor other(heap);
+  size_t calls = 0, share = NEAR_LIMIT / 100 * 99, usable = usable_in_heaps(112);
+  auto call = [](hakmem_heap *, size_t, void *context) { ++*static_cast<size_t *>(context); };
+  ASSERT_EQ(hakmem_heap_set_callback(heap, 99, call, &calls), 0);
+  for (size_t round = 1; round <= 3; round++) {
+    { Churn(heap, 1).steps(20000); }
+    EXPECT_GT(charged(heap), heap.live());
+    std::vector<void *> blocks;
+    while (heap.live() + usable < share) blocks.push_back(hakmem_heap_malloc(heap, 112));
+    EXPECT_EQ(calls, round - 1);
+    blocks.push_back(hakmem_heap_malloc(heap, 112));
+    EXPECT_EQ(calls, round);
+    for (void *p : blocks) hakmem_free(p);
+    { Churn(heap, 1).steps(2000); }
+    EXPECT_EQ(charged(heap), heap.live()) << "each free may be the one from which on it is due again";
+    size_t fallen = share - NEAR_LIMIT / 16 - heap.live(); /* modulo 2^64 */
+    for (; static_cast<ptrdiff_t>(fallen) < 1024; fallen += 1024) {
+      hakmem_free(most.back());
+      most.pop_back();
+    }
+    while (heap.live() < share - 20 * KIB) most.push_back(hakmem_heap_malloc(heap, 1024));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// Heaps that end, are reset or deleted, and threads that end, leave nothing of it with the heap above.
+TEST(Credit, GoesWithItsHeapAndItsThread) {
+  for (int way = 0; way < 4; way++) {
+    SCOPED_TRACE(way);
+    Heap top(NEAR_LIMIT);
+    hakmem_heap *below = new_heap(0, top);
+    bring_near(top, 64 * KIB);
+    size_t live = top.live();
+    {
+      Creditor other(below);
+      { Churn(below, 1).steps(2000); }
+      ASSERT_GT(charged(top), live);
+      if (way == 0) hakmem_heap_destroy(below);
+      if (way == 1) hakmem_heap_reset(below);
+      if (way == 2) hakmem_heap_delete(below);
+      if (way < 3) EXPECT_EQ(charged(top), live);
+    }
+    if (way == 3) hakmem_heap_set_limit(top, NEAR_LIMIT); /* of this thread and those that have ended */
+    EXPECT_EQ(charged(top), live);
+    EXPECT_EQ(fill(top, 1024).size(), 64u);
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+  }
+}
+
+// The child, where the threads are not that have it, has all of the limit.
+TEST(Credit, IsBackInAForksChild) {
+  Heap heap(NEAR_LIMIT);
+  bring_near(heap, 64 * KIB);
+  Creditor other(heap), another(heap);
+  { Churn(heap, 1).steps(2000); }
+  size_t live = heap.live();
+  ASSERT_GT(charged(heap), live);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    if (heap.live() != live) _exit(1);
+    size_t count = 0;
+    while (hakmem_heap_malloc(heap, 1024) != nullptr) count++;
+    _exit(count == (NEAR_LIMIT - live) / 1024 ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(fill(heap, 1024).size(), (NEAR_LIMIT - live) / 1024);
+}
+
+// Wherever they were: what is charged there is what is live, but for a block that a thread was at.
+TEST(Credit, FitsTheCountsInAForksChild) {
+  Heap heap(NEAR_LIMIT);
+  bring_near(heap, 64 * KIB);
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; seed++) {
+    threads.emplace_back([&, seed] {
+      for (Churn churn(heap, seed); !end;) churn.steps(100);
     });
   }
+  while (heap.stats().requests < 100000) std::this_thread::yield();
+  for (int i = 0; i < 60; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(30);
+      hakmem_heap_set_limit(heap, NEAR_LIMIT); /* this thread's cache and credit are back */
+      auto more = static_cast<ptrdiff_t>(charged(heap) - heap.live());
+      _exit(more < -3072 ? 1 : more > 3072 ? 2 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << "fork " << i;
+  }
+  end = true;
   for (std::thread &thread : threads) thread.join();
-  EXPECT_EQ(refused, 0u);
-  EXPECT_EQ(heap.live(), 0u);
+  EXPECT_EQ(heap.stats().refused, 1u);
+  hakmem_heap_set_limit(heap, NEAR_LIMIT);
+  EXPECT_EQ(charged(heap), heap.live());
+}
+
+// Threads that fill their caches, and keep credit, while another one looks into them.
+TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
+  for (unsigned count : {1u, 2u, 4u}) {
+    SCOPED_TRACE(count);
+    Heap heap(256 * KIB);
+    while (heap.live() < 64 * KIB) (void)!hakmem_heap_malloc(heap, 100);
+    std::atomic<size_t> refused{0};
+    std::atomic<bool> above{false};
+    std::vector<std::thread> threads;
+    for (unsigned seed = 0; seed < count; seed++) {
+      threads.emplace_back([&, seed] {
+        Churn churn(heap, seed, 16 * KIB / count);
+        for (int i = 0; i < 600; i++) {
+          refused += churn.steps(2000000 / 600 / count);
+          if (charged(heap) > 256 * KIB) above = true;
+        }
+      });
+    }
+    for (std::thread &thread : threads) thread.join();
+    EXPECT_EQ(refused, 0u);
+    EXPECT_FALSE(above);
+  }
 }
 
 // --- nested ---
