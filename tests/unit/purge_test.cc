@@ -44,7 +44,7 @@ class Spans : public testing::Test {
   // Touched runs of 4 MiB.
   static void make_dirty(size_t mib) {
     std::vector<hak_span *> runs;
-    bool zeroed, due;
+    bool zeroed, due = false;
     for (size_t i = 0; i < mib / 4; i++) {
       runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed));
       memset(span_address(runs.back()), 0xcc, 4096);
@@ -95,7 +95,7 @@ void advise(hak_span *s, size_t n, const Advice &a) {
 TEST_F(Spans, WhatAProgramAdvisedIsReplaced) {
   for (const Advice &a : {Advice{"wf", MADV_WIPEONFORK}, {"dc", MADV_DONTFORK}, {"dd", MADV_DONTDUMP}, {"rr", MADV_RANDOM}, {"lo", 0}}) {
     std::vector<hak_span *> runs;
-    bool zeroed, due;
+    bool zeroed, due = false;
     for (size_t i = 0; i < 40; i++) {
       runs.push_back(hak_pool_take(5 * (i % 4) + 1, 1, HELD_TAGS, false, &zeroed));
       memset(span_address(runs.back()), 0xcc, PAGE);
@@ -195,7 +195,7 @@ class SpanPieces : public Spans {
   static constexpr size_t COUNT = 32;
   void SetUp() override {
     Spans::SetUp();
-    bool zeroed, due;
+    bool zeroed, due = false;
     hak_span *spans[2 * COUNT];
     for (hak_span *&s : spans) {
       s = hak_pool_take(1, 1, HELD_TAGS, true, &zeroed);
