@@ -104,8 +104,8 @@ bool hak_decay_has_work(void) {
   return work;
 }
 
-/* Of spans alone: that pages inside slabs were wanted again is no reason to leave spans. Near a target nothing stays beyond the curve. While
- * slow paths come by, calls for the floor are not worth it. */
+/* Of spans alone: that pages inside slabs were wanted again is no reason to leave spans. Near a target nothing stays
+ * beyond the curve. While slow paths come by, calls for the floor are not worth it. */
 static hak_keep_now seen_now(bool idle) {
   const hak_pool *pool = &hak_span_pool;
   uint64_t slab_bytes = hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
@@ -123,7 +123,8 @@ static hak_keep_now seen_now(bool idle) {
   };
 }
 
-/* What was purged before the last look is no refault when it is taken. Under the lock, as others take off what they have read. */
+/* What was purged before the last look is no refault when it is taken. Under the lock, as others take off what they
+ * have read. */
 static void next_interval(const hak_keep_look *at) {
   hak_pool *pool = &hak_span_pool;
   uint64_t purged = seen_now(at->idle).purged;
@@ -219,8 +220,8 @@ static void look(uint64_t now_ms, uint64_t decay_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   hak_keep_look at = hak_keep_begin(&rule, now_ms, decay_ms);
   hak_pool_set_look(hak_pool_look() + 1);
-  /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. Of threads that took no
-   * slow path for so long some at a look, and all where nobody did. */
+  /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty.
+   * Of threads that took no slow path for so long some at a look, and all where nobody did. */
   uint64_t idle_ms = hak_decay_cache_ms();
   if (idle_ms <= now_ms) hak_tcache_reach(now_ms - idle_ms, at.idle, d);
   if (at.idle) {

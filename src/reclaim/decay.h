@@ -1,11 +1,12 @@
 /* When memory goes back to the system: decay, and nothing else.
  *
- * Every free page, in whole spans or inside slabs, in thread caches and depots, may stay HAKMEM_DECAY_MS (`decay_ms`; the
- * profile's unless set). Four times in that span whoever comes by a slow path, or the helper thread, takes a look: keep.h says how many dirty
- * spans may stay, and this file purges the others, in steps. So does the free that leaves more dirty than the mark.
+ * Every free page, in whole spans or inside slabs, in thread caches and depots, may stay HAKMEM_DECAY_MS (`decay_ms`;
+ * the profile's unless set). Four times in that span whoever comes by a slow path, or the helper thread, takes a look:
+ * keep.h says how many dirty spans may stay, and this file purges the others, in steps. So does the free that leaves
+ * more dirty than the mark.
  *
- * Purging costs at most one purge of each dirty span a decay time, whatever the load does. A target (budget.h) and memory-lean mode shorten the
- * decay. */
+ * Purging costs at most one purge of each dirty span a decay time, whatever the load does. A target (budget.h) and
+ * memory-lean mode shorten the decay. */
 #ifndef HAK_RECLAIM_DECAY_H
 #define HAK_RECLAIM_DECAY_H
 
@@ -24,7 +25,8 @@ HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(
 /* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 /* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make
- * (SECCOMP_MODE_STRICT). After a decay time without slow paths, and where there is the helper, it goes too. Constant; tests have their own. */
+ * (SECCOMP_MODE_STRICT). After a decay time without slow paths, and where there is the helper, it goes too. Constant;
+ * tests have their own. */
 extern size_t hak_decay_worth_spans;
 extern size_t hak_decay_goal; /* relaxed: spans that may stay dirty */
 extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */

@@ -2,7 +2,8 @@
 
 #include "base/assert.h"
 
-/* Of what became dirty so many looks ago, the latest last, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
+/* Of what became dirty so many looks ago, the latest last, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8
+ * and 7/8. */
 static const uint16_t may_stay[HAK_KEEP_LOOKS] = {11, 81, 175, 245};
 
 #define SLAB_LOOKS 2
@@ -15,8 +16,8 @@ _Static_assert(HAK_KEEP_LOOKS % SLAB_LOOKS == 0, "a decay time has whole rounds 
 #define REFAULT_MOST_MIB 32 /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
 
-/* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that time, and 40 ms at
- * most. */
+/* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that
+ * time, and 40 ms at most. */
 #define IDLE_STEPS_MAX 32
 #define IDLE_STEP_MS 64
 
@@ -62,7 +63,9 @@ static void judge(hak_keep *k, const hak_keep_now *now) {
 /* Of sizes between two looks, the latest last, those that so many looks push out go. */
 static void pass(size_t *sizes, unsigned count, unsigned passed) {
   HAK_ASSERT(passed <= count);
-  for (unsigned i = 0; i < count; i++) hak_store_relaxed(&sizes[i], i + passed < count ? hak_load_relaxed(&sizes[i + passed]) : 0);
+  for (unsigned i = 0; i < count; i++) {
+    hak_store_relaxed(&sizes[i], i + passed < count ? hak_load_relaxed(&sizes[i + passed]) : 0);
+  }
 }
 
 hak_keep_look hak_keep_begin(hak_keep *k, uint64_t now_ms, uint64_t decay_ms) {

@@ -1,5 +1,6 @@
-/* Which freed memory stays, as a value: hak_keep_at_look says how much of what is dirty may stay, hak_keep_due when to ask again. Nothing
- * here reads a clock, a counter or an option, takes a lock or purges: decay.c says what is live and dirty, and does what is answered.
+/* Which freed memory stays, as a value: hak_keep_at_look says how much of what is dirty may stay, hak_keep_due when to
+ * ask again. Nothing here reads a clock, a counter or an option, takes a lock or purges: decay.c says what is live and
+ * dirty, and does what is answered.
  *
  * At a look, of which there are four in a decay time, may stay
  *
@@ -9,10 +10,11 @@
  *     room      0 near a target
  *     reserved  what hak_keep_reserve said, and is not in use yet
  *     floor     what is not worth a call
- *     peak      the most that was live in the last 7/4 of a decay time; only while refaults show that the program takes purged memory again
+ *     peak      the most that was live in the last 7/4 of a decay time; only while refaults show that the program takes
+ *               purged memory again
  *
- * Between looks the mark bounds what is dirty: a free that leaves more begins a purge down to half of it, unless the last such purge was too
- * early (hak_keep_raise_mark).
+ * Between looks the mark bounds what is dirty: a free that leaves more begins a purge down to half of it, unless the
+ * last such purge was too early (hak_keep_raise_mark).
  *
  * All sizes are in spans. One thread at a time looks; what others may call too says so. */
 #ifndef HAK_RECLAIM_KEEP_H
@@ -57,7 +59,7 @@ typedef struct hak_keep_now {
 /* What is due at a look. */
 typedef struct hak_keep_look {
   unsigned passed;       /* looks since the last one: 1, unless nobody came by */
-  unsigned peaks_passed; /* the same of the window, which begins at multiples of a quarter of the decay time: no time is lost */
+  unsigned peaks_passed; /* the same of the window, by multiples of a quarter of the decay time: no time is lost */
   bool idle;             /* nobody came by for a decay time */
   bool time_over;        /* a decay time is over: depots, refaults */
   bool slabs_due;        /* free pages inside slabs */
@@ -65,8 +67,8 @@ typedef struct hak_keep_look {
   unsigned steps;        /* of a purge at once */
 } hak_keep_look;
 
-/* Whether it is time for a look. Any thread. The decay time may be another each time: who comes near a target does not wait for the end of
- * a long one. A clock that went back begins anew. */
+/* Whether it is time for a look. Any thread. The decay time may be another each time: who comes near a target does not
+ * wait for the end of a long one. A clock that went back begins anew. */
 HAK_INLINE bool hak_keep_due(const hak_keep *k, uint64_t now_ms, uint64_t decay_ms) {
   uint64_t last = hak_load_relaxed(&k->last_ms);
   return last == 0 || now_ms < last || now_ms - last >= hak_max_size(decay_ms / HAK_KEEP_LOOKS, 1);
@@ -77,8 +79,9 @@ HAK_INLINE bool hak_keep_due(const hak_keep *k, uint64_t now_ms, uint64_t decay_
 hak_keep_look hak_keep_begin(hak_keep *k, uint64_t now_ms, uint64_t decay_ms);
 /* Nobody came by: what caches have put back meanwhile is as old as what was dirty. */
 HAK_INLINE void hak_keep_all_old(hak_keep *k, size_t dirty) { k->left_dirty = dirty; }
-/* Takes the most that was live since the last look began, and what was purged in all. Returns what was purged since the last look began: when
- * that is taken again, it is a refault. A program that takes it later would find it outside of the window too. */
+/* Takes the most that was live since the last look began, and what was purged in all. Returns what was purged since the
+ * last look began: when that is taken again, it is a refault. A program that takes it later would find it outside of
+ * the window too. */
 size_t hak_keep_next_interval(hak_keep *k, const hak_keep_look *look, size_t peak, uint64_t purged);
 /* How much may be dirty. `now`: peak is of this interval. */
 size_t hak_keep_at_look(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now);
@@ -92,8 +95,9 @@ void hak_keep_note_purged(hak_keep *k, size_t spans);
 
 /* So much may be dirty between two looks. */
 size_t hak_keep_mark(const hak_keep *k);
-/* More than the mark is dirty. True: all may stay, since the program took again what the last purge at the mark took; hak_keep_mark is higher
- * now. A load that comes and goes faster than a decay time would pass the mark many times before refaults are judged. */
+/* More than the mark is dirty. True: all may stay, since the program took again what the last purge at the mark took;
+ * hak_keep_mark is higher now. A load that comes and goes faster than a decay time would pass the mark many times
+ * before refaults are judged. */
 bool hak_keep_raise_mark(hak_keep *k, const hak_keep_now *now);
 /* Else: how much may stay. What is purged from now on until mark_purges is cleared is the mark's. */
 size_t hak_keep_at_mark(hak_keep *k, const hak_keep_now *now, size_t mark);

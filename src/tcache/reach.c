@@ -1,16 +1,19 @@
 /* What sleeping threads keep: a drainer takes blocks out of the caches of other threads, and puts them into slabs.
  *
- * Owner and drainer exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `claimed`; the
- * drainer stores `claimed`, has every thread pass a barrier (membarrier), then reads `busy`. So the drainer sees that the owner is in a slow path, and leaves
- * the cache alone, or the owner's next slow path sees the drainer, and waits. Then the drainer has to itself what slow paths alone touch:
- * stacked magazines, spares, loaded magazines of fenced classes.
+ * Owner and drainer exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then
+ * reads `claimed`; the drainer stores `claimed`, has every thread pass a barrier (membarrier), then reads `busy`. So
+ * the drainer sees that the owner is in a slow path, and leaves the cache alone, or the owner's next slow path sees the
+ * drainer, and waits. Then the drainer has to itself what slow paths alone touch: stacked magazines, spares, loaded
+ * magazines of fenced classes.
  *
- * Any other loaded magazine belongs to the fast path as well. There the drainer puts a sentinel, a NULL, into a slot below the top: no pop gets past it.
- * After one more barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and the block that the sentinel displaced, is
- * the drainer's. Else the program may have that block: the drainer takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the
- * block was popped. docs/locking.md has the argument, models/reach.pml the search.
+ * Any other loaded magazine belongs to the fast path as well. There the drainer puts a sentinel, a NULL, into a slot
+ * below the top: no pop gets past it. After one more barrier, a top above the slot and the NULL still in it say that
+ * nobody did before: what lies below, and the block that the sentinel displaced, is the drainer's. Else the program may
+ * have that block: the drainer takes nothing, and the owner's next slow path, which has no operation in flight, sees
+ * whether the block was popped. docs/locking.md has the argument, models/reach.pml the search.
  *
- * The drainer holds the reach lock, for which owners wait, while it puts sentinels and copies; it flushes what it took without. */
+ * The drainer holds the reach lock, for which owners wait, while it puts sentinels and copies; it flushes what it took
+ * without. */
 #include <string.h>
 
 #include "tcache/tcache.h"

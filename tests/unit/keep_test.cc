@@ -150,10 +150,11 @@ TEST(Keep, ALoadThatEndsLeavesNothingAfterADecayTime) {
   EXPECT_EQ(p.look_times(HAK_KEEP_LOOKS + 1), 0u);
 }
 
-// What is older than a decay time goes at the next look. Of the time between two looks whole quarters of a decay time count, so that what is
-// dirty may be as old as five looks.
+// What is older than a decay time goes at the next look. Of the time between two looks whole quarters of a decay time
+// count, so that what is dirty may be as old as five looks.
 TEST(Keep, HoweverRarelySomebodyLooks) {
-  for (uint64_t ms : {LOOK_MS, LOOK_MS + 1, 2 * LOOK_MS - 1, 2 * LOOK_MS, 3 * LOOK_MS, DECAY_MS, DECAY_MS + 1, YEAR_MS}) {
+  for (uint64_t ms : {LOOK_MS, LOOK_MS + 1, 2 * LOOK_MS - 1, 2 * LOOK_MS, 3 * LOOK_MS, DECAY_MS, DECAY_MS + 1,
+                      YEAR_MS}) {
     Program p;
     p.free_at_once(100 * MIB);
     p.look();
@@ -409,7 +410,8 @@ TEST(Keep, OfTheLongestDecayTimeNothingOverflows) {
 TEST(Keep, OfLargeSizesNothingOverflows) {
   constexpr size_t ALL = size_t(1) << (57 - 16);
   Program p;
-  p.now().purged = p.now().refaults = p.keep.purged_judged = p.keep.refaults_judged = p.keep.purged_at_look = UINT64_MAX - MIB;
+  p.now().purged = p.keep.purged_judged = p.keep.purged_at_look = UINT64_MAX - MIB;
+  p.now().refaults = p.keep.refaults_judged = UINT64_MAX - MIB;
   p.refault(ALL);
   EXPECT_TRUE(p.keep.keeps_peaks);
   p.free_at_once(ALL);
