@@ -1,5 +1,5 @@
-/* hakmem for C++17 on the C interface: a standard allocator and a memory resource; heaps as objects, as memory resources and as scopes.
- * Header only. */
+/* hakmem for C++17 on the C interface: a standard allocator and a memory resource; heaps as objects, as memory
+ * resources and as scopes. Header only. */
 #ifndef HAKMEM_HPP
 #define HAKMEM_HPP
 
@@ -65,8 +65,8 @@ class memory_resource final : public std::pmr::memory_resource {
   }
 };
 
-/* The one instance that is always there; usable with std::pmr::set_default_resource. It is never destroyed: destructors of
- * static objects, which run in any order at the end of a program, may use it and free what it gave. */
+/* The one instance that is always there; usable with std::pmr::set_default_resource. It is never destroyed: destructors
+ * of static objects, which run in any order at the end of a program, may use it and free what it gave. */
 inline memory_resource *resource() noexcept {
   alignas(memory_resource) static unsigned char storage[sizeof(memory_resource)];
   static memory_resource *const instance = ::new (static_cast<void *>(storage)) memory_resource;
@@ -81,9 +81,9 @@ struct heap_options {
   unsigned flags = 0;            /* HAKMEM_HEAP_… */
 };
 
-/* A heap of <hakmem/heap.h>. The destructor destroys it, and with it every block that is still allocated and the heaps below it: objects in
- * these blocks are not destroyed, and the heaps below it must have ended before. Moves; a heap that was moved from may only be destroyed or
- * assigned to.
+/* A heap of <hakmem/heap.h>. The destructor destroys it, and with it every block that is still allocated and the heaps
+ * below it: objects in these blocks are not destroyed, and the heaps below it must have ended before. Moves; a heap
+ * that was moved from may only be destroyed or assigned to.
  *
  *   hakmem::heap query({"query 7", 64 << 20});
  *   void *row = query.allocate(100);
@@ -105,9 +105,9 @@ class heap {
   /* Ends the heap without its blocks, which live on in the main heap. */
   void release_to_main() noexcept { hakmem_heap_delete(std::exchange(heap_, nullptr)); }
 
-  /* Uninitialised memory, aligned to `alignment` (a power of two). Throws std::bad_alloc, also where the limit, or that of a heap above,
-   * would be passed. The thread and the way of its free do not matter: deallocate, hakmem_free, and where the library replaces malloc
-   * also free. */
+  /* Uninitialised memory, aligned to `alignment` (a power of two). Throws std::bad_alloc, also where the limit, or that
+   * of a heap above, would be passed. The thread and the way of its free do not matter: deallocate, hakmem_free, and
+   * where the library replaces malloc also free. */
   [[nodiscard]] void *allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
     void *p = alignment <= 16 ? hakmem_heap_malloc(heap_, bytes) : hakmem_heap_aligned_alloc(heap_, alignment, bytes);
     if (p == nullptr) throw std::bad_alloc();
@@ -123,14 +123,15 @@ class heap {
     hakmem_heap_get_stats(heap_, &stats, sizeof stats);
     return stats;
   }
-  /* Frees all blocks, and destroys the heaps below it, whose objects must have ended before; name, parent, limit and flags stay. Other threads must not use the
-   * heap meanwhile, nor may an exception that was thrown in a scope of it be on its way. */
+  /* Frees all blocks, and destroys the heaps below it, whose objects must have ended before; name, parent, limit and
+   * flags stay. Other threads must not use the heap meanwhile, nor may an exception that was thrown in a scope of it be
+   * on its way. */
   void reset() noexcept { hakmem_heap_reset(heap_); }
   /* 0: none. */
   void set_limit(std::size_t bytes) noexcept { hakmem_heap_set_limit(heap_, bytes); }
 
-  /* Calls visit(void *block, std::size_t usable_size) for each block, until it returns false if it returns anything; returns for how many.
-   * visit must neither allocate or free in the heap nor throw (std::terminate). */
+  /* Calls visit(void *block, std::size_t usable_size) for each block, until it returns false if it returns anything;
+   * returns for how many. visit must neither allocate or free in the heap nor throw (std::terminate). */
   template <typename Visit>
   std::size_t visit(Visit &&visit) const {
     using function = std::remove_reference_t<Visit>;
@@ -163,8 +164,8 @@ class heap {
     return created;
   }
 
-  /* The object of an exception that was thrown in a scope is a block of the heap, as __cxa_allocate_exception calls malloc. It must live
-   * until the handler ends: where an exception passes this destructor, all blocks live on. */
+  /* The object of an exception that was thrown in a scope is a block of the heap, as __cxa_allocate_exception calls
+   * malloc. It must live until the handler ends: where an exception passes this destructor, all blocks live on. */
   void end() noexcept {
     if (scoped_.load(std::memory_order_relaxed) && std::uncaught_exceptions() > exceptions_)
       release_to_main();
@@ -182,10 +183,11 @@ class heap {
   std::atomic<bool> scoped_{false};             /* some heap_scope has been opened */
 };
 
-/* While it lives, malloc and its kin, operator new included, allocate in the heap for the calling thread; afterwards in the heap before it. A
- * scope belongs to one thread, and ends before the scopes that the thread has opened earlier. Blocks may outlive the scope, but not the
- * heap. The object of an exception that is thrown inside is such a block, so that no std::exception_ptr may keep it beyond the heap; but
- * where the exception passes the heap's destructor on its way to a handler, the heap's blocks live on in the main heap. */
+/* While it lives, malloc and its kin, operator new included, allocate in the heap for the calling thread; afterwards in
+ * the heap before it. A scope belongs to one thread, and ends before the scopes that the thread has opened earlier.
+ * Blocks may outlive the scope, but not the heap. The object of an exception that is thrown inside is such a block, so
+ * that no std::exception_ptr may keep it beyond the heap; but where the exception passes the heap's destructor on its
+ * way to a handler, the heap's blocks live on in the main heap. */
 class heap_scope {
  public:
   /* Throws std::bad_alloc where the thread has no memory for it. */
@@ -204,15 +206,15 @@ class heap_scope {
   hakmem_heap *before_;
 };
 
-/* A std::pmr resource with a heap of its own. As with std::pmr::monotonic_buffer_resource, release() and the destructor free all blocks at
- * once; but threads may share the resource, and blocks that are freed before are used again. For std::allocator_traits:
- * std::pmr::polymorphic_allocator<T>(&resource). */
+/* A std::pmr resource with a heap of its own. As with std::pmr::monotonic_buffer_resource, release() and the destructor
+ * free all blocks at once; but threads may share the resource, and blocks that are freed before are used again. For
+ * std::allocator_traits: std::pmr::polymorphic_allocator<T>(&resource). */
 class heap_resource final : public std::pmr::memory_resource {
  public:
   explicit heap_resource(const heap_options &options = heap_options()) : heap_(options), flags_(options.flags) {}
 
-  /* Frees all blocks, and goes on with an empty heap of the same name, limit, parent and flags; other threads must not use the resource
-   * meanwhile. Throws std::bad_alloc, with the heap as it was. */
+  /* Frees all blocks, and goes on with an empty heap of the same name, limit, parent and flags; other threads must not
+   * use the resource meanwhile. Throws std::bad_alloc, with the heap as it was. */
   void release() {
     hakmem_heap *old = heap_.get();
     heap_ = heap({hakmem_heap_name(old), heap_.stats().limit, hakmem_heap_parent(old), flags_});

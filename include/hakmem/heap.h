@@ -1,10 +1,12 @@
-/* hakmem: heaps. Memory by query, tenant, document or plug-in: allocated from any thread, freed by plain free, capped exactly, counted, and
- * dropped in one call.
+/* hakmem: heaps. Memory by query, tenant, document or plug-in: allocated from any thread, freed by plain free, capped
+ * exactly, counted, and dropped in one call.
  *
- * A heap is beside the main heap, which malloc serves. Its blocks are blocks like any others: free, realloc, malloc_usable_size, operator
- * delete and their hakmem_ names take them, in any thread; what realloc resizes stays in its heap. All functions may be called by any thread at any
- * time, but for a heap that another thread is destroying, deleting or resetting: that is misuse, as is any use of it afterwards. Sizes are in bytes and, where they are counted, usable sizes:
- * the sum of malloc_usable_size of the blocks. Functions that return int return 0 or an errno value. None is for signal handlers. */
+ * A heap is beside the main heap, which malloc serves. Its blocks are blocks like any others: free, realloc,
+ * malloc_usable_size, operator delete and their hakmem_ names take them, in any thread; what realloc resizes stays in
+ * its heap. All functions may be called by any thread at any time, but for a heap that another thread is destroying,
+ * deleting or resetting: that is misuse, as is any use of it afterwards. Sizes are in bytes and, where they are
+ * counted, usable sizes: the sum of malloc_usable_size of the blocks. Functions that return int return 0 or an errno
+ * value. None is for signal handlers. */
 #ifndef HAKMEM_HEAP_H
 #define HAKMEM_HEAP_H
 
@@ -22,10 +24,12 @@ extern "C" {
 
 typedef struct hakmem_heap hakmem_heap;
 
-/* None of its free blocks stays in a thread's cache: each call takes a lock, and memory that is free is the heap's at once. */
+/* None of its free blocks stays in a thread's cache: each call takes a lock, and memory that is free is the heap's at
+ * once. */
 #define HAKMEM_HEAP_UNCACHED 1u
 
-/* Zero means the default. Fields are only ever added at the end; `size` is sizeof(hakmem_heap_options) of the program. */
+/* Zero means the default. Fields are only ever added at the end; `size` is sizeof(hakmem_heap_options) of the program.
+ */
 typedef struct hakmem_heap_options {
   size_t size;
   const char *name;    /* copied, up to 63 bytes; NULL: none */
@@ -34,27 +38,30 @@ typedef struct hakmem_heap_options {
   unsigned flags;      /* HAKMEM_HEAP_… */
 } hakmem_heap_options;
 
-/* A new heap; NULL options: no name, no limit. It costs 1 KiB until it is used. NULL with errno EINVAL: `size` is not that of any version, an unknown flag,
- * a name above 63 bytes; ENOMEM: no memory, or half a million heaps. */
+/* A new heap; NULL options: no name, no limit. It costs 1 KiB until it is used. NULL with errno EINVAL: `size` is not
+ * that of any version, an unknown flag, a name above 63 bytes; ENOMEM: no memory, or half a million heaps. */
 hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 
-/* As malloc, calloc, aligned_alloc (alignment a power of two, else EINVAL) and realloc, in the heap. Where the limit, or that of a heap above
- * it, would be passed, they return NULL with ENOMEM. realloc with a NULL p is malloc in `heap`; else the block is resized in the heap that it is in, and `heap`
- * says nothing; a block that moves counts twice while it is copied. */
+/* As malloc, calloc, aligned_alloc (alignment a power of two, else EINVAL) and realloc, in the heap. Where the limit,
+ * or that of a heap above it, would be passed, they return NULL with ENOMEM. realloc with a NULL p is malloc in `heap`;
+ * else the block is resized in the heap that it is in, and `heap` says nothing; a block that moves counts twice while
+ * it is copied. */
 void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 
-/* Frees every block of the heap, and of the heaps below it, and the heaps; takes time for their memory in units of 64 KiB, whatever the number of blocks. Threads that have one as
- * their default allocate in the main heap from then on. NULL does nothing. A heap that is none, or was destroyed before, is reported, and the program
- * aborted. */
+/* Frees every block of the heap, and of the heaps below it, and the heaps; takes time for their memory in units of 64
+ * KiB, whatever the number of blocks. Threads that have one as their default allocate in the main heap from then on.
+ * NULL does nothing. A heap that is none, or was destroyed before, is reported, and the program aborted. */
 void hakmem_heap_destroy(hakmem_heap *heap) HAKMEM_NOEXCEPT;
-/* Frees every block of the heap at once, and destroys the heaps below it; the heap stays, for another round of work: with its name, id, parent, limit, callback and
- * flags, as the default of threads that have it as theirs, and with all its counts at 0. Takes as much time as destroy. Nobody uses the heap meanwhile, as
- * of destroy. NULL does nothing; misuse is found as by destroy. */
+/* Frees every block of the heap at once, and destroys the heaps below it; the heap stays, for another round of work:
+ * with its name, id, parent, limit, callback and flags, as the default of threads that have it as theirs, and with all
+ * its counts at 0. Takes as much time as destroy. Nobody uses the heap meanwhile, as of destroy. NULL does nothing;
+ * misuse is found as by destroy. */
 void hakmem_heap_reset(hakmem_heap *heap) HAKMEM_NOEXCEPT;
-/* Ends the heap, and those below it, without their blocks: these live on as blocks of the main heap, and count no more to any limit. */
+/* Ends the heap, and those below it, without their blocks: these live on as blocks of the main heap, and count no more
+ * to any limit. */
 void hakmem_heap_delete(hakmem_heap *heap) HAKMEM_NOEXCEPT;
 
 /* The heap that the block at p is in; NULL: the main heap, or no block of ours. Any address of the block will do. */
@@ -66,15 +73,19 @@ hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 /* Limits are exact where the system has membarrier (Linux 4.14): else what other threads have cached counts to them.
  * Another limit; 0: none. One below what is live refuses every request until enough is freed. */
 void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) HAKMEM_NOEXCEPT;
-/* Has `callback` called when a request takes what counts to the limit to `percent` of it or more: in the thread of that request, with no lock held, before the
- * request is served; again only after it has fallen below by a sixteenth of the limit. The callback may allocate, in this heap too, and free; it must not
- * destroy, delete or reset the heap, the one that the request is for, or one above these: where that one is gone, this is reported, and the program aborted. NULL: none. EINVAL: percent is not 1 to 100. */
-int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, void (*callback)(hakmem_heap *heap, size_t live, void *context),
+/* Has `callback` called when a request takes what counts to the limit to `percent` of it or more: in the thread of that
+ * request, with no lock held, before the request is served; again only after it has fallen below by a sixteenth of the
+ * limit. The callback may allocate, in this heap too, and free; it must not destroy, delete or reset the heap, the one
+ * that the request is for, or one above these: where that one is gone, this is reported, and the program aborted. NULL:
+ * none. EINVAL: percent is not 1 to 100. */
+int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent,
+                             void (*callback)(hakmem_heap *heap, size_t live, void *context),
                              void *context) HAKMEM_NOEXCEPT;
 
-/* What plain malloc and its kin, operator new included, take from in the calling thread; NULL: the main heap, as at the thread's start. Returns the one before. So that
- * a library that one cannot change allocates inside: hakmem_heap *before = hakmem_heap_set_default(heap); …; hakmem_heap_set_default(before).
- * Blocks of the main heap that realloc resizes stay there. Fails, with errno ENOMEM, where there is no memory for it: the default is as before. */
+/* What plain malloc and its kin, operator new included, take from in the calling thread; NULL: the main heap, as at the
+ * thread's start. Returns the one before. So that a library that one cannot change allocates inside: hakmem_heap
+ * *before = hakmem_heap_set_default(heap); …; hakmem_heap_set_default(before). Blocks of the main heap that realloc
+ * resizes stay there. Fails, with errno ENOMEM, where there is no memory for it: the default is as before. */
 hakmem_heap *hakmem_heap_set_default(hakmem_heap *heap) HAKMEM_NOEXCEPT;
 hakmem_heap *hakmem_heap_get_default(void) HAKMEM_NOEXCEPT;
 
@@ -91,15 +102,19 @@ typedef struct hakmem_heap_stats {
   uint64_t requests; /* served */
 } hakmem_heap_stats;
 
-/* Fills in `size` bytes of *stats at most: sizeof *stats of the program. Exact while no other thread allocates or frees in the heap. */
+/* Fills in `size` bytes of *stats at most: sizeof *stats of the program. Exact while no other thread allocates or frees
+ * in the heap. */
 void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stats, size_t size) HAKMEM_NOEXCEPT;
 
-/* Calls visit for each block with its usable size until it returns false; returns how many it was called for. Meanwhile nobody allocates or frees in
- * the heap, visit included. No lock is held: visit may be left by a jump, an exception or the thread's cancellation. */
+/* Calls visit for each block with its usable size until it returns false; returns how many it was called for. Meanwhile
+ * nobody allocates or frees in the heap, visit included. No lock is held: visit may be left by a jump, an exception or
+ * the thread's cancellation. */
 size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
-/* Calls visit for each heap until it returns false, oldest first; returns how many it was called for, or the number of heaps where visit is NULL. Heaps may come and go
- * meanwhile, and visit may end any, this one too. Nobody waits for visit. Where another thread ends the heap that it has, hakmem_heap_name, hakmem_heap_parent (NULL then) and
- * hakmem_heap_get_stats (no memory then) go on answering until visit returns; other uses are misuse, as always. No lock is held: visit may be left as hakmem_heap_visit's. */
+/* Calls visit for each heap until it returns false, oldest first; returns how many it was called for, or the number of
+ * heaps where visit is NULL. Heaps may come and go meanwhile, and visit may end any, this one too. Nobody waits for
+ * visit. Where another thread ends the heap that it has, hakmem_heap_name, hakmem_heap_parent (NULL then) and
+ * hakmem_heap_get_stats (no memory then) go on answering until visit returns; other uses are misuse, as always. No lock
+ * is held: visit may be left as hakmem_heap_visit's. */
 size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *context), void *context);
 
 #undef HAKMEM_HEAP_RESULT

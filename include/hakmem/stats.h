@@ -75,21 +75,22 @@ typedef struct hakmem_stats {
   uint64_t foreign_frees, foreign_reallocs, foreign_usable_sizes;     /* calls with pointers that are not ours */
 
   uint64_t requests_noted; /* 1: sizes that are asked for are noted (HAKMEM_STATS or HAKMEM_STATS_PAGE) */
-  /* Estimated: of slab_live, what was asked for, and what rounding up to block sizes adds. Both leave out classes without
-     a noted request. */
+  /* Estimated: of slab_live, what was asked for, and what rounding up to block sizes adds. Both leave out classes
+     without a noted request. */
   uint64_t estimated_requested, estimated_rounding;
 
   uint64_t slab_purged; /* of slab_free: pages purged inside slabs, as far as their slab has not been used since */
   /* HAKMEM_RSS_TARGET and HAKMEM_LIMIT, docs/tuning.md */
   uint64_t budget_target, budget_limit, budget_used, budget_resident, budget_level, budget_refused;
 
-  /* Since version 3. Peaks are since the start of the process, or the fork that made it. There is none of `live`: counting
-     it would cost each malloc and free. */
+  /* Since version 3. Peaks are since the start of the process, or the fork that made it. There is none of `live`:
+     counting it would cost each malloc and free. */
   uint64_t used_peak;               /* the most that budget_used has been: held by the allocator, in use or not */
   uint64_t resident, resident_peak; /* the whole process's, by the kernel; 0: it does not say */
 
   /* Since version 4: heaps (hakmem/heap.h). All other figures of blocks are the main heap's alone.
-     heaps_held = span_heaps + huge_heaps = heaps_live + heaps_free. heaps_live is no more than that, and else as of a moment of its own. */
+     heaps_held = span_heaps + huge_heaps = heaps_live + heaps_free. heaps_live is no more than that, and else as of a
+     moment of its own. */
   uint64_t span_heaps; /* of `spans`: those that heaps have */
   uint64_t huge_heaps; /* mappings that heaps have */
   uint64_t heaps;      /* how many there are; those that were deleted while they had blocks are in the sums alone */

@@ -14,7 +14,8 @@
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold, until they decay: a program may have freed all it had */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
-_Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE, "a magazine is a metadata block, aligned to its size");
+_Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE,
+               "a magazine is a metadata block, aligned to its size");
 _Static_assert(SLOTS <= UINT8_MAX, "hak_magazine_usable has bytes");
 
 size_t hak_depot_bytes;
@@ -46,8 +47,8 @@ hak_arena *hak_arena_at(uint32_t index) {
 
 static hak_os_refusal arenas_refused, sampled_refused; /* memory for an arena, and for a slab of sampled blocks */
 
-/* Of the arena of sampled blocks; 0, which is some CPU's: there is none. Written once, under the arenas' lock, before arena_count
- * counts it: who sees the arena knows what it is. */
+/* Of the arena of sampled blocks; 0, which is some CPU's: there is none. Written once, under the arenas' lock, before
+ * arena_count counts it: who sees the arena knows what it is. */
 static uint32_t sampled_id;
 
 /* False: no memory. */
@@ -67,12 +68,13 @@ static bool make_locked(bool sampled) {
   return true;
 }
 
-/* The index, or that of an arena in place of the sampled blocks': which may be the last for which there was memory, or made since the
- * caller looked. */
+/* The index, or that of an arena in place of the sampled blocks': which may be the last for which there was memory, or
+ * made since the caller looked. */
 static uint32_t at_most(uint32_t index) { return index == hak_load_relaxed(&sampled_id) ? 0 : index; }
 
-/* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
- * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
+/* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the
+ * locks of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop
+ * it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
   HAK_ASSERT(index <= HAK_ARENAS_MAX);
   if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[at_most(hak_arena_count() - 1)];
@@ -107,8 +109,8 @@ static hak_arena_bin *bin_of(hak_arena *a, unsigned c) {
 
 HAK_INLINE uint32_t tag_of(const hak_arena *a, unsigned c) { return HAK_TAG(a->id + 1, c + 1); }
 
-/* The arena that a block's slab belongs to; NULL: p is in no slab of the class. Right for good only under the bin's lock, but
- * while somebody holds a block its slab stays. */
+/* The arena that a block's slab belongs to; NULL: p is in no slab of the class. Right for good only under the bin's
+ * lock, but while somebody holds a block its slab stays. */
 HAK_INLINE hak_arena *owner_of_slab(const hak_span *s, unsigned c) {
   uint32_t tag = hak_load_relaxed(&s->tag), id = HAK_TAG_OWNER(tag) - 1;
   return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
@@ -127,7 +129,9 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 /* What a magazine counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
 static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
-static bool has_room(size_t bytes) { return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES); }
+static bool has_room(size_t bytes) {
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES);
+}
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
   hak_assert_held(&b->lock);
@@ -175,11 +179,12 @@ bool hak_arena_put_magazine(void **magazine, unsigned c) {
 
 /* --- slabs --- */
 
-/* Free blocks in depots, this arena's first, and of other arenas, before unused memory is touched: each arena's need of a class peaks
- * at a time of its own, and the process would hold the sum of the peaks. No lock is waited for. */
+/* Free blocks in depots, this arena's first, and of other arenas, before unused memory is touched: each arena's need of
+ * a class peaks at a time of its own, and the process would hold the sum of the peaks. No lock is waited for. */
 static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
   uint32_t count = hak_arena_count(), id = self->id;
-  for (uint32_t tries = (uint32_t)hak_min_size(count, VICTIMS_MAX + 1); tries > 0; tries--, id = id + 1 == count ? 0 : id + 1) {
+  for (uint32_t tries = (uint32_t)hak_min_size(count, VICTIMS_MAX + 1); tries > 0;
+       tries--, id = id + 1 == count ? 0 : id + 1) {
     hak_arena_bin *b = bin_of(arenas[id], c);
     if (is_sampled(id) || hak_load_relaxed(&b->spare) == 0 || !hak_lock_try(&b->lock)) continue;
     void **magazine = pop_full(b, c);
@@ -245,7 +250,9 @@ static void put(void *const *blocks, unsigned count, unsigned c, const char *whe
   if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
 }
 
-void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) { put(blocks, count, c, "when its class was flushed", d); }
+void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) {
+  put(blocks, count, c, "when its class was flushed", d);
+}
 
 void hak_arena_free(void *p, unsigned c, hak_deferred *d) { put(&p, 1, c, "at the call", d); }
 
@@ -292,8 +299,8 @@ static void flush_magazine(void **magazine, unsigned c, hak_deferred *d) {
   hak_meta_give_one(magazine);
 }
 
-/* The full magazines that nobody needed. Who shrinks by the clock does not wait for a thread that may have been stopped while it had
- * the lock. */
+/* The full magazines that nobody needed. Who shrinks by the clock does not wait for a thread that may have been stopped
+ * while it had the lock. */
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, bool waits, hak_deferred *d) {
   if (waits)
     hak_lock_take(&b->lock);
@@ -326,7 +333,8 @@ void hak_arena_shrink_all(hak_deferred *d) {
 void hak_arena_check_depots(unsigned magazines, hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT && magazines > 0; c++) {
-      for (void **m; magazines > 0 && (m = hak_arena_take_magazine(arenas[i], c)) != NULL; magazines--) flush_magazine(m, c, d);
+      for (void **m; magazines > 0 && (m = hak_arena_take_magazine(arenas[i], c)) != NULL; magazines--)
+        flush_magazine(m, c, d);
     }
   }
 }

@@ -1,8 +1,9 @@
 /* The arena box: the shared caches and slabs that threads on one CPU use, one arena a concurrency id.
  *
- * For each class an arena has one lock, a set of slabs, and a depot: full magazines of their blocks that other arenas' threads
- * freed, on their way back. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A block may lie in any
- * thread's cache and in any depot: who owns it is settled when it is flushed into its slab's bitmap.
+ * For each class an arena has one lock, a set of slabs, and a depot: full magazines of their blocks that other arenas'
+ * threads freed, on their way back. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A
+ * block may lie in any thread's cache and in any depot: who owns it is settled when it is flushed into its slab's
+ * bitmap.
  *
  * The concurrency id is only a hint: a thread that runs on another CPU a moment later takes another lock than it might
  * have, and nothing else follows. Locks of bins are taken one at a time; ranks: these < pool < metadata blocks. No
@@ -17,8 +18,8 @@
 
 #define HAK_ARENAS_MAX 64
 
-/* A magazine: 128 slots aligned to 1,024 bytes. The usable ones are the last `usable`; the slot below them holds NULL while the
- * magazine is loaded. Slot 0 links full ones. */
+/* A magazine: 128 slots aligned to 1,024 bytes. The usable ones are the last `usable`; the slot below them holds NULL
+ * while the magazine is loaded. Slot 0 links full ones. */
 #define HAK_MAGAZINE_SLOTS 128
 #define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
 #define HAK_MAGAZINE_BLOCK_BYTES (2 * HAK_SMALL_MAX) /* of large blocks a magazine holds fewer: two at least */
@@ -46,7 +47,8 @@ HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
   return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
 }
 
-/* The short steps of whoever has one to himself: *top is its last filled slot. NULL: it is empty; false: it is full, or p was put there last. */
+/* The short steps of whoever has one to himself: *top is its last filled slot. NULL: it is empty; false: it is full, or
+ * p was put there last. */
 HAK_INLINE void *hak_magazine_pop(void ***top) {
   void **slot = *top, *p = *slot;
   if (HAK_LIKELY(p != NULL)) *top = slot - 1;
@@ -54,7 +56,8 @@ HAK_INLINE void *hak_magazine_pop(void ***top) {
 }
 HAK_INLINE bool hak_magazine_push(void ***top, void *p) {
   void **slot = *top;
-  if (HAK_UNLIKELY(((uintptr_t)(slot + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) || (HAK_CHECKS && HAK_UNLIKELY(*slot == p))) return false;
+  if (HAK_UNLIKELY(((uintptr_t)(slot + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) || (HAK_CHECKS && HAK_UNLIKELY(*slot == p)))
+    return false;
   slot[1] = p;
   *top = slot + 1;
   return true;
@@ -73,20 +76,22 @@ hak_arena *hak_arena_at(uint32_t index);
 /* Of the CPU the thread runs on; made where there is none yet. Never NULL. */
 hak_arena *hak_arena_current(void);
 
-/* From now on there is an arena of sampled blocks, whose slabs the page map marks; no thread's current one, nobody's victim. */
+/* From now on there is an arena of sampled blocks, whose slabs the page map marks; no thread's current one, nobody's
+ * victim. */
 void hak_arena_start_sampled(void);
 /* A block of the class from it; NULL: out of memory. hak_arena_free takes it back. */
 void *hak_arena_alloc_sampled(unsigned class_code);
 
 /* A full magazine of the class from the arena's depot; NULL: the depot is empty. */
 void **hak_arena_take_magazine(hak_arena *arena, unsigned class_code);
-/* Up to `wanted` blocks from the arena's slabs, as hak_slab_set_take gives them; else from depots and other arenas; else from a new
- * slab. 0: out of memory. */
+/* Up to `wanted` blocks from the arena's slabs, as hak_slab_set_take gives them; else from depots and other arenas;
+ * else from a new slab. 0: out of memory. */
 unsigned hak_arena_take(hak_arena *arena, unsigned class_code, void **out, unsigned wanted, hak_deferred *deferred);
 
 /* Whether the block that a full magazine was given last is of another arena than the calling thread's. */
 bool hak_arena_is_foreign(void *const *magazine, unsigned class_code);
-/* Puts a full magazine into the depot of the arena that owns that block. False: the depots hold all they may, or it is no block. */
+/* Puts a full magazine into the depot of the arena that owns that block. False: the depots hold all they may, or it is
+ * no block. */
 bool hak_arena_put_magazine(void **magazine, unsigned class_code);
 /* Puts blocks into their slabs, each to its own arena. */
 void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, hak_deferred *deferred);
@@ -95,7 +100,8 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, h
 void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
 void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 
-/* Makes an extent, which can be resized in place, of the program's block p, of a class of whole spans, in that slab. False: p is none. */
+/* Makes an extent, which can be resized in place, of the program's block p, of a class of whole spans, in that slab.
+ * False: p is none. */
 bool hak_arena_make_extent(hak_span *slab, const void *p, unsigned class_code);
 /* Flushes what nobody took from the depots since the last call; `all`: everything. Empty slabs go to the pool. */
 void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);

@@ -1,5 +1,5 @@
-/* What must hold. On in debug, sanitizer, fuzz and schedule builds (CMake's HAKMEM_ASSERTS), nothing in others: a condition is
- * not evaluated there, so it may cost what it likes, and must have no effect. */
+/* What must hold. On in debug, sanitizer, fuzz and schedule builds (CMake's HAKMEM_ASSERTS), nothing in others: a
+ * condition is not evaluated there, so it may cost what it likes, and must have no effect. */
 #ifndef HAK_BASE_ASSERT_H
 #define HAK_BASE_ASSERT_H
 

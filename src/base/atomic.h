@@ -23,7 +23,8 @@
 #define hak_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
 #define hak_add_relaxed(p, v) __atomic_add_fetch((p), (v), __ATOMIC_RELAXED)
 #define hak_sub_relaxed(p, v) __atomic_sub_fetch((p), (v), __ATOMIC_RELAXED)
-/* The new value. Of a word that one thread at a time writes, its owner or whoever holds its lock; others read it relaxed. */
+/* The new value. Of a word that one thread at a time writes, its owner or whoever holds its lock; others read it
+ * relaxed. */
 #define hak_add_single(p, v) \
   (__extension__({ \
     __typeof__(p) hak_word = (p); \
@@ -38,7 +39,8 @@
 #else
 #define HAK_RELEASE_OWN() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
-/* Adds to such a word, relaxed, where the sum is not needed: one instruction on x86, which the compiler never makes of an atomic load and store. */
+/* Adds to such a word, relaxed, where the sum is not needed: one instruction on x86, which the compiler never makes of
+ * an atomic load and store. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define hak_add_own(p, v) (*(p) += (v))
 #else

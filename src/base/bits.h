@@ -51,7 +51,8 @@ HAK_INLINE uint64_t hak_multiply(uint64_t a, uint64_t b, uint64_t *high) {
 #endif
 }
 
-/* Sets a bit of a bitmap; whether it was set. x86 tells by the carry of one instruction, which the compiler does not think of. */
+/* Sets a bit of a bitmap; whether it was set. x86 tells by the carry of one instruction, which the compiler does not
+ * think of. */
 HAK_INLINE bool hak_test_and_set(uint64_t *bitmap, uint64_t bit) {
   uint64_t bits = bitmap[bit / 64];
 #ifdef __x86_64__

@@ -1,4 +1,5 @@
-/* Parser of the environment and of hakmem_conf, and option access. Owns hak_config; writes it before any other thread can run. */
+/* Parser of the environment and of hakmem_conf, and option access. Owns hak_config; writes it before any other thread
+ * can run. */
 #include "config/config.h"
 
 #include <errno.h>
@@ -25,7 +26,8 @@ extern const char *hakmem_conf __attribute__((weak)); /* at NULL where the progr
 
 static bool loaded;
 
-/* HAKMEM_ORIGIN_… of the option whose value is the word of hak_config with that number. Relaxed: LIVE options change at any time. */
+/* HAKMEM_ORIGIN_… of the option whose value is the word of hak_config with that number. Relaxed: LIVE options change at
+ * any time. */
 static uint8_t origins[sizeof(hak_config_t) / sizeof(int64_t)];
 
 static uint8_t *origin_of(const void *field) {
@@ -52,7 +54,8 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 #define OPTION(field, name, kind, def, lo, hi, when, text) \
   VISIT(name, &hak_config.field, def, lo, hi, HAK_KIND_##kind, HAK_WHEN_##when, text, NULL)
 #define CHOICE(field, name, words, def, when, text) \
-  VISIT(name, &hak_config.field, def, 0, count_words(words "\0") - 1, HAK_KIND_CHOICE, HAK_WHEN_##when, text, words "\0")
+  VISIT(name, &hak_config.field, def, 0, count_words(words "\0") - 1, HAK_KIND_CHOICE, HAK_WHEN_##when, text, \
+        words "\0")
 #define PER_CLASS(field_, prefix, def, lo, hi, when, text)                                                            \
   for (int n = 1; n < HAK_CLASS_GROUPS; n++) {                                                                        \
     hak_option_row row = {"", &hak_config.field_[n], def, lo, hi, HAK_KIND_COUNT, HAK_WHEN_##when, text, NULL};       \
@@ -142,12 +145,16 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
   HAK_ASSERT(row->lowest <= row->initial && row->initial <= row->highest);
   if (parse_word(row, text, out)) return true;
   bool rate = row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0;
-  if (row->kind == HAK_KIND_CHOICE || (row->kind == HAK_KIND_RATE && !rate && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)) return false;
+  if (row->kind == HAK_KIND_CHOICE ||
+      (row->kind == HAK_KIND_RATE && !rate && strcmp(text, "0") != 0 && strcmp(text, "1") != 0))
+    return false;
   if (rate) text += 2;
   size_t digits;
   const char *unit = hak_os_take_number(text, 10, &digits);
   int64_t value = (int64_t)digits;
-  if (unit == text || digits > INT64_MAX || !apply_unit(row, unit, &value) || value < (rate ? 1 : row->lowest) || value > row->highest) return false;
+  if (unit == text || digits > INT64_MAX || !apply_unit(row, unit, &value) || value < (rate ? 1 : row->lowest) ||
+      value > row->highest)
+    return false;
   *out = value;
   return true;
 }
@@ -174,7 +181,8 @@ static const char *shorten(const char *text, size_t length, struct shown *out) {
 static void list_words(const hak_option_row *row, char *out, size_t capacity) {
   size_t length = 0;
   for (int64_t i = 0; i <= row->highest && length < capacity; i++)
-    length += (size_t)snprintf(out + length, capacity - length, "%s%s", i == 0 ? "" : ", ", hak_config_word(row->words, i));
+    length +=
+        (size_t)snprintf(out + length, capacity - length, "%s%s", i == 0 ? "" : ", ", hak_config_word(row->words, i));
 }
 
 /* Says what is wrong with a value, and what is used in its place. from: "" or CONF. */
@@ -182,7 +190,8 @@ static void refuse_value(const char *from, const hak_option_row *row, const char
   struct shown shown;
   char used[HAK_VALUE_TEXT], words[64], wrong[96];
   if (row->kind == HAK_KIND_TEXT) {
-    hak_print("hakmem: %s%s has no or more than %d bytes: using %s\n", from, row->name, HAK_TEXT_MAX - 1, (const char *)row->value);
+    hak_print("hakmem: %s%s has no or more than %d bytes: using %s\n", from, row->name, HAK_TEXT_MAX - 1,
+              (const char *)row->value);
     return;
   }
   if (row->kind == HAK_KIND_CHOICE) {
@@ -191,7 +200,8 @@ static void refuse_value(const char *from, const hak_option_row *row, const char
   } else if (row->kind == HAK_KIND_RATE) {
     snprintf(wrong, sizeof wrong, "neither 0 nor 1/N with N up to %lld", (long long)row->highest);
   } else if (row->kind == HAK_KIND_SIZE) {
-    snprintf(wrong, sizeof wrong, "not a size such as 65536, 64K, 512M or 2G%s", row->lowest < 0 ? ", 1% to 100%, auto or off" : "");
+    snprintf(wrong, sizeof wrong, "not a size such as 65536, 64K, 512M or 2G%s",
+             row->lowest < 0 ? ", 1% to 100%, auto or off" : "");
   } else {
     snprintf(wrong, sizeof wrong, "not a number from %lld to %lld", (long long)row->lowest, (long long)row->highest);
   }
@@ -244,7 +254,8 @@ static HAK_COLD void apply(const char *from, const char *entry, size_t length, u
   struct shown name;
   HAK_ASSERT(loaded && length >= strlen(PREFIX) && entry[length] == '=');
   if (!hak_config_find(entry, length, &row)) {
-    if (!retired(from, entry, length)) hak_print("hakmem: %s%s is not an option of this version: ignored\n", from, shorten(entry, length, &name));
+    if (!retired(from, entry, length))
+      hak_print("hakmem: %s%s is not an option of this version: ignored\n", from, shorten(entry, length, &name));
   } else if (origin == HAKMEM_ORIGIN_PROGRAM && *origin_of(row.value) == HAKMEM_ORIGIN_ENVIRONMENT) {
     return; /* who starts the program knows better */
   } else if (assign(&row, entry + length + 1)) {
@@ -272,7 +283,8 @@ static size_t up_to(const char *text, char end) {
 static HAK_COLD void apply_piece(const char *piece, size_t length, int pass) {
   char entry[sizeof PREFIX + sizeof((hak_option_row *)NULL)->name + HAK_TEXT_MAX];
   bool full = strncmp(piece, PREFIX, strlen(PREFIX)) == 0;
-  snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)(length < sizeof entry ? length : sizeof entry), piece);
+  snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)(length < sizeof entry ? length : sizeof entry),
+           piece);
   size_t name = up_to(entry, '=');
   for (size_t i = 0; i < name; i++)
     if (entry[i] >= 'a' && entry[i] <= 'z') entry[i] = (char)(entry[i] - 'a' + 'A');
@@ -284,7 +296,8 @@ static HAK_COLD void apply_piece(const char *piece, size_t length, int pass) {
     hak_print("hakmem: " CONF "%s has no value: ignored\n", shorten(piece, length, &shown));
 }
 
-/* The program's are read after the environment's, where these have not set the option: so what a message says is used is. */
+/* The program's are read after the environment's, where these have not set the option: so what a message says is used
+ * is. */
 static HAK_COLD void apply_pass(char **variables, int pass) {
   for (char **e = variables; *e != NULL; e++) {
     if (strncmp(*e, PREFIX, strlen(PREFIX)) != 0 || pass_of(*e) != pass) continue;
@@ -297,7 +310,8 @@ static HAK_COLD void apply_pass(char **variables, int pass) {
     if (length != 0) apply_piece(piece, length, pass);
   }
   if (pass == PROFILE) apply_profile();
-  for (int n = 1; pass == PREWARM_ALL && n < HAK_CLASS_GROUPS && *origin_of(&hak_config.prewarm_all) != HAKMEM_ORIGIN_DEFAULT; n++)
+  for (int n = 1;
+       pass == PREWARM_ALL && n < HAK_CLASS_GROUPS && *origin_of(&hak_config.prewarm_all) != HAKMEM_ORIGIN_DEFAULT; n++)
     imply(&hak_config.prewarm[n], hak_config.prewarm_all);
 }
 
@@ -309,7 +323,8 @@ bool hak_config_load(char **variables) {
   if (hak_os_has_more_rights()) variables = none; /* as secure_getenv: a setuid program must not see them */
   for (int pass = 0; pass < PASSES; pass++) apply_pass(variables, pass);
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
-  if (hak_config.heap_profile_near_limit && *origin_of(&hak_config.heap_profile) == HAKMEM_ORIGIN_DEFAULT) imply(&hak_config.heap_profile, 1);
+  if (hak_config.heap_profile_near_limit && *origin_of(&hak_config.heap_profile) == HAKMEM_ORIGIN_DEFAULT)
+    imply(&hak_config.heap_profile, 1);
   if (hak_config.map_names == 0) hak_os_leave_unnamed();
   if (hak_config.mem_lean) {
     if (hak_config.prewarm_all != 0) imply(&hak_config.prewarm_all, 0);

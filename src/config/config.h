@@ -22,7 +22,8 @@ typedef struct hak_config {
 
 extern hak_config_t hak_config;
 
-/* Blocks that the thread caches' capacity for C<group> is pinned to; 0: it adapts, as that of larger blocks always does. */
+/* Blocks that the thread caches' capacity for C<group> is pinned to; 0: it adapts, as that of larger blocks always
+ * does. */
 static inline size_t hak_config_pinned(unsigned group) {
   return group < HAK_CLASS_GROUPS ? (size_t)hak_config.hot_ring[group] : 0;
 }
@@ -50,15 +51,18 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 /* The row of a name with or without HAKMEM_. */
 bool hak_config_find(const char *name, size_t length, hak_option_row *row);
 
-/* Applies hakmem_conf and the HAKMEM_* variables (ignored in setuid programs), "NAME=value", which NULL ends. False: there are none; libc has no
- * environment yet. */
+/* Applies hakmem_conf and the HAKMEM_* variables (ignored in setuid programs), "NAME=value", which NULL ends. False:
+ * there are none; libc has no environment yet. */
 bool hak_config_load(char **variables);
 bool hak_config_loaded(void);
 
 /* Memory-lean mode is on and gives memory back. */
-static inline bool hak_config_lean(void) { return hak_config.mem_lean != 0 && hak_config.mem_lean_decommit != HAK_LEAN_OFF; }
+static inline bool hak_config_lean(void) {
+  return hak_config.mem_lean != 0 && hak_config.mem_lean_decommit != HAK_LEAN_OFF;
+}
 
-/* The name with or without HAKMEM_. 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
+/* The name with or without HAKMEM_. 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after
+ * the start). */
 int hak_config_set(const char *name, int64_t value);
 int hak_config_get(const char *name, int64_t *value);
 /* Where the value of a row that is no TEXT is from: HAKMEM_ORIGIN_…. */

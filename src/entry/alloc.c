@@ -1,4 +1,5 @@
-/* New blocks, below the entry points and the checks of the hardened build. The shape of a request that no cache has a block for:
+/* New blocks, below the entry points and the checks of the hardened build. The shape of a request that no cache has a
+ * block for:
  *
  *   hak_malloc_slow …        the entry: counts, ends in the one slow exit
  *     hak_take               by size: class, or large; in a thread with a default heap, that heap
@@ -75,7 +76,8 @@ static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t al
   hak_due due = hak_count_end(size);
   if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
   if (HAK_LIKELY(!due.guard && !due.profile)) {
-    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
+    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code)
+                                                          : hak_tcache_pop_class(class_code);
     if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
     return any;
   }
@@ -94,7 +96,8 @@ static void *take_class(unsigned class_code, size_t size, size_t align, hak_defe
     drawn = take_drawn(class_code, size, align, d);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return take_large(size, align, false, &zeroed, d);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now())
+    return take_large(size, align, false, &zeroed, d);
   hak_tcache *t = hak_thread_grown();
   HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
@@ -117,12 +120,15 @@ void *hak_invalid(void) {
 
 void *hak_take(size_t size, size_t align, hak_deferred *d) {
   bool zeroed;
-  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  int c = align > HAK_GRANULE     ? hak_class_for_aligned(size, align)
+          : size <= HAK_SMALL_MAX ? (int)hak_class_for(size)
+                                  : -1;
   return c < 0 ? take_counted_large(size, align, false, &zeroed, d) : take_class((unsigned)c, size, align, d);
 }
 
 static HAK_NOINLINE void *malloc_long(size_t size) {
-  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return hak_malloc_for(size, HAK_CALLER());
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER())))
+    return hak_malloc_for(size, HAK_CALLER());
   hak_deferred d = {0};
   void *p = hak_take(size, HAK_GRANULE, &d);
   hak_slow_exit(&d);
@@ -130,7 +136,9 @@ static HAK_NOINLINE void *malloc_long(size_t size) {
 }
 
 HAK_INLINE void *pop_fenced(size_t size) {
-  return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0) ? hak_tcache_pop_fenced(hak_class_for(size)) : NULL;
+  return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)
+             ? hak_tcache_pop_fenced(hak_class_for(size))
+             : NULL;
 }
 
 void *hak_malloc_for(size_t size, const void *caller) {

@@ -64,7 +64,8 @@ HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }
 
 void hak_usage_release(size_t bytes) {
-  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans), spans = bytes / HAK_SPAN_SIZE + (bytes % HAK_SPAN_SIZE != 0);
+  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans),
+         spans = bytes / HAK_SPAN_SIZE + (bytes % HAK_SPAN_SIZE != 0);
   if (spans <= dirty)
     hak_purge_spans(dirty - spans, false);
   else
@@ -77,14 +78,16 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
   return param == M_MXFAST || (M_ARENA_MAX <= param && param <= M_TRIM_THRESHOLD);
 }
 
-/* arena = uordblks + fordblks, heaps included, their mappings too. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
- * guards and ends of slabs are in no field. Blocks in thread caches count as in use, those in depots do not. */
+/* arena = uordblks + fordblks, heaps included, their mappings too. glibc's arena does not shrink when malloc_trim
+ * returns memory; here purged memory, metadata, guards and ends of slabs are in no field. Blocks in thread caches count
+ * as in use, those in depots do not. */
 static struct mallinfo2 mallinfo_now(size_t *accessible) {
   hak_figures f = {0};
   hak_figures_take(&f);
   const hakmem_stats *t = &f.stats;
   size_t kept = t->free_dirty + t->claimed + t->extents_cached + t->huge_kept;
-  size_t live = t->live - t->huge_live, free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + t->heaps_free + kept;
+  size_t live = t->live - t->huge_live,
+         free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + t->heaps_free + kept;
   *accessible = t->accessible;
   return (struct mallinfo2){
       .arena = live + free_bytes,
@@ -107,14 +110,16 @@ HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
   struct mallinfo2 m = hakmem_mallinfo2();
   struct mallinfo as_ints;
   _Static_assert(sizeof m / sizeof(size_t) == sizeof as_ints / sizeof(int), "field by field");
-  for (size_t i = 0; i < sizeof m / sizeof(size_t); i++) ((int *)&as_ints)[i] = (int)hak_min_size(((size_t *)&m)[i], __INT_MAX__);
+  for (size_t i = 0; i < sizeof m / sizeof(size_t); i++)
+    ((int *)&as_ints)[i] = (int)hak_min_size(((size_t *)&m)[i], __INT_MAX__);
   return as_ints;
 }
 
 HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_figures(false); }
 
-/* glibc manual: options must be 0; the format is XML of no fixed schema. As in glibc's, mmap is apart from the others, and `rest`
- * and `live` are what the arena has free and in use; `system` is all that is accessible, these and the allocator's own. */
+/* glibc manual: options must be 0; the format is XML of no fixed schema. As in glibc's, mmap is apart from the others,
+ * and `rest` and `live` are what the arena has free and in use; `system` is all that is accessible, these and the
+ * allocator's own. */
 HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
   if (options != 0) return EINVAL;
   size_t accessible;
@@ -187,7 +192,9 @@ HAK_EXPORT int hakmem_profile_start(size_t rate_bytes) {
   return error;
 }
 
-HAK_EXPORT int hakmem_profile_stop(void) { return hak_profile_made() ? hakmem_option_set("HAKMEM_HEAP_PROFILE", 0) : ENOTSUP; }
+HAK_EXPORT int hakmem_profile_stop(void) {
+  return hak_profile_made() ? hakmem_option_set("HAKMEM_HEAP_PROFILE", 0) : ENOTSUP;
+}
 
 HAK_EXPORT int hakmem_profile_reset(void) {
   if (!hak_profile_made()) return ENOTSUP;
@@ -203,8 +210,10 @@ HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
   return error;
 }
 
-HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format, int (*write)(void *context, const void *data, size_t bytes), void *context) {
-  if (write == NULL || what == 0 || (what & ~HAKMEM_PROFILE_ALL) != 0 || (unsigned)format > HAK_PROFILE_PROTO) return EINVAL;
+HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format,
+                                    int (*write)(void *context, const void *data, size_t bytes), void *context) {
+  if (write == NULL || what == 0 || (what & ~HAKMEM_PROFILE_ALL) != 0 || (unsigned)format > HAK_PROFILE_PROTO)
+    return EINVAL;
   if (!hak_profile_made()) return ENOTSUP;
   int saved = errno, error = hak_heap_profile_give((hak_profile_format)format, (unsigned)what, write, context);
   errno = saved;
@@ -227,5 +236,6 @@ HAK_EXPORT int hakmem_label_name(uint64_t label, const char *text) {
 
 bool hak_asks_for_files(void) {
   int64_t target = hak_load_relaxed(&hak_config.rss_target);
-  return (target != 0 && target != HAK_SIZE_AUTO) || hak_load_relaxed(&hak_config.heap_profile) != 0 || hak_load_relaxed(&hak_config.guard_log) != 0;
+  return (target != 0 && target != HAK_SIZE_AUTO) || hak_load_relaxed(&hak_config.heap_profile) != 0 ||
+         hak_load_relaxed(&hak_config.guard_log) != 0;
 }

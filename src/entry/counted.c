@@ -21,7 +21,9 @@ struct hakmem_heap *hak_oversize_heap;
 
 void *hak_totals_malloc_slow(size_t size) {
   bool zeroed;
-  void *p = HAK_UNLIKELY(size >= hak_oversize) && !hak_tls.in_heap ? hak_heap_alloc(hak_oversize_heap, size, HAK_GRANULE, true, &zeroed) : NULL;
+  void *p = HAK_UNLIKELY(size >= hak_oversize) && !hak_tls.in_heap
+                ? hak_heap_alloc(hak_oversize_heap, size, HAK_GRANULE, true, &zeroed)
+                : NULL;
   return p != NULL ? p : hak_malloc_slow(size);
 }
 
@@ -104,7 +106,8 @@ void hak_totals_shrink(void *p, size_t size) {
   size = hak_max_size(size, HAK_SHARED_MAX + 1); /* what is smaller is in slabs */
   bool extent = w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK;
   if (extent && hak_where_in_heap(&w)) shrink_in_heap(&w, p, size, &d);
-  if (!hak_where_in_heap(&w) && (extent || make_extent(&w, p, size)) && hak_extent_resize(w.region, p, size, &d.purge_due)) {
+  if (!hak_where_in_heap(&w) && (extent || make_extent(&w, p, size)) &&
+      hak_extent_resize(w.region, p, size, &d.purge_due)) {
     hak_sampled_forget(p);
     hak_sampled_count_large(p, size);
   }

@@ -1,5 +1,5 @@
-/* The entry points: each goes to the allocator or, in the hardened build, through its checks (harden.c). The public names are here, and
- * what the malloc family shares with them beyond the inline wrappers of api.h. */
+/* The entry points: each goes to the allocator or, in the hardened build, through its checks (harden.c). The public
+ * names are here, and what the malloc family shares with them beyond the inline wrappers of api.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -34,7 +34,8 @@ void *hak_calloc(size_t count, size_t size) {
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(bytes, HAK_GRANULE, HAK_CALLER());
   void *p = HAK_TOTALS ? hak_malloc(bytes) : hak_tcache_pop(bytes);
-  if (!HAK_TOTALS && HAK_UNLIKELY(p == NULL)) p = HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(bytes, HAK_CALLER()) : hak_malloc_slow(bytes);
+  if (!HAK_TOTALS && HAK_UNLIKELY(p == NULL))
+    p = HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(bytes, HAK_CALLER()) : hak_malloc_slow(bytes);
   return HAK_LIKELY(p != NULL) ? memset(p, 0, hak_totals_whole(p, bytes)) : p;
 }
 
@@ -58,7 +59,8 @@ size_t hak_usable_size(const void *p, const void *caller) {
  * shrinking realloc that stayed in place. */
 void hak_free_sized(void *p, size_t size) {
   if (HAK_HARDENED) {
-    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no real size is HAK_SIZE_UNKNOWN */
+    /* No real size is HAK_SIZE_UNKNOWN */
+    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC);
     return;
   }
   size_t actual = HAK_CHECKS && HAK_LIKELY(p != NULL) ? hak_block_size(p) : 0;
@@ -94,7 +96,8 @@ int hak_posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 void *hak_memalign(size_t alignment, size_t size) {
-  if (alignment > SIZE_MAX / 2 + 1) return hak_invalid(); /* no power of two is this large; up to the largest the error is ENOMEM */
+  /* No power of two is this large; up to the largest the error is ENOMEM */
+  if (alignment > SIZE_MAX / 2 + 1) return hak_invalid();
   return hak_aligned(hak_pow2_ceil(hak_max_size(alignment, HAK_GRANULE)), size);
 }
 
@@ -138,7 +141,9 @@ HAK_EXPORT void *hakmem_expand(void *p, size_t size) {
   return p != NULL ? hak_resize(p, size, HAK_IN_PLACE, HAK_CALLER()) : hak_invalid();
 }
 
-HAK_EXPORT void *hakmem_aligned_calloc(size_t alignment, size_t count, size_t size) { return hak_aligned_calloc(alignment, count, size); }
+HAK_EXPORT void *hakmem_aligned_calloc(size_t alignment, size_t count, size_t size) {
+  return hak_aligned_calloc(alignment, count, size);
+}
 
 HAK_EXPORT void *hakmem_aligned_realloc(void *p, size_t alignment, size_t size) {
   if (p == NULL || !hak_is_pow2(alignment)) return hak_aligned(alignment, size);

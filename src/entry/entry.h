@@ -20,10 +20,14 @@ __attribute__((nothrow)) void hak_free_slow(void *p, size_t code);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
-/* A live block so that it has `size` bytes: at an address aligned to `align`, a power of two; or, HAK_IN_PLACE, where it is, with at least what it has. */
+/* A live block so that it has `size` bytes: at an address aligned to `align`, a power of two; or, HAK_IN_PLACE, where
+ * it is, with at least what it has. */
 #define HAK_IN_PLACE ((size_t)0)
-HAK_INLINE bool hak_is_in_place(const void *p, size_t align) { return align == HAK_IN_PLACE || ((uintptr_t)p & (align - 1)) == 0; }
-/* A block shrinks in place while at least half of it stays in use, as copying costs more than what would be won; and where its alignment leaves no smaller place. */
+HAK_INLINE bool hak_is_in_place(const void *p, size_t align) {
+  return align == HAK_IN_PLACE || ((uintptr_t)p & (align - 1)) == 0;
+}
+/* A block shrinks in place while at least half of it stays in use, as copying costs more than what would be won; and
+ * where its alignment leaves no smaller place. */
 HAK_INLINE bool hak_resize_stays(size_t block_size, size_t size, size_t align) {
   return size <= block_size && (size >= block_size / 2 || block_size <= align);
 }
@@ -53,15 +57,17 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller);
 void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller);
 /* p, a huge block of the heap (NULL: the main one), by the kernel. NULL: it cannot, and p is as it was. */
 void *hak_raw_resize_huge(struct hakmem_heap *heap, void *p, size_t size, size_t align);
-/* A mapping, of any heap, where it is, or moved by the kernel: what it has more is zero. NULL: it is none, or the kernel cannot. */
+/* A mapping, of any heap, where it is, or moved by the kernel: what it has more is zero. NULL: it is none, or the
+ * kernel cannot. */
 void *hak_resize_mapping(void *p, size_t size, size_t align);
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* The two steps of a free of an extent. Of threads that free it at once one comes out of the first, with its size. */
 size_t hak_raw_claim_extent(hak_region *region, void *p);
 void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *deferred);
 
-/* What the slow halves are made of, below the entry points: they leave work in *deferred, and end in no slow exit. A block for a request that is counted if a
- * class serves it; the same with the short ways before it, of a request that is not counted; and a block comes back, by whatever way is the shortest. */
+/* What the slow halves are made of, below the entry points: they leave work in *deferred, and end in no slow exit. A
+ * block for a request that is counted if a class serves it; the same with the short ways before it, of a request that
+ * is not counted; and a block comes back, by whatever way is the shortest. */
 void *hak_take(size_t size, size_t align, hak_deferred *deferred);
 void *hak_take_any(size_t size, size_t align, hak_deferred *deferred);
 void hak_give_any(void *p, const void *caller, hak_deferred *deferred);
@@ -98,7 +104,8 @@ HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
 }
 HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
 
-/* The slow halves under a default heap, which serves the request unless the caller is one that keeps the block (os/callers.h). */
+/* The slow halves under a default heap, which serves the request unless the caller is one that keeps the block
+ * (os/callers.h). */
 void *hak_malloc_for(size_t size, const void *caller);
 void *hak_hard_alloc_for(size_t size, hak_family family, const void *caller);
 

@@ -1,8 +1,9 @@
 /* free, below the checks of the hardened build:
  *
- *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; then, ending in the one slow exit,
- *     give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent; or misuse
- *       hak_tcache_free, hak_arena_free, hak_heap_free, hak_huge_free, hak_extent_give      each takes the locks it needs, and leaves work in *d */
+ *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; then, ending in the one slow
+ * exit, give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent; or
+ * misuse hak_tcache_free, hak_arena_free, hak_heap_free, hak_huge_free, hak_extent_give      each takes the locks it
+ * needs, and leaves work in *d */
 #include "entry/entry.h"
 #include "entry/heaps.h"
 #include "entry/sampling.h"
@@ -28,7 +29,8 @@ static HAK_COLD void free_outside_regions(const hak_where *w, void *p, const voi
     return;
   }
   if (w->what == HAK_INSIDE) hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, 0, "at the call");
-  if (w->what == HAK_FREE_MEMORY || w->what == HAK_BLOCK) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  if (w->what == HAK_FREE_MEMORY || w->what == HAK_BLOCK)
+    hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   if (HAK_HARDENED) hak_misuse_abort(HAK_VERDICT_FOREIGN, p, 0, "at the call"); /* another thread was faster */
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
@@ -71,7 +73,8 @@ static void give(void *p, const void *caller, hak_deferred *d) {
     hak_raw_claim_extent(w.region, p);
     hak_raw_give_extent(w.region, p, d);
   } else {
-    hak_misuse_abort(w.what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p, w.what == HAK_INSIDE ? w.size : 0, "at the call");
+    hak_misuse_abort(w.what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p,
+                     w.what == HAK_INSIDE ? w.size : 0, "at the call");
   }
 }
 
@@ -82,10 +85,13 @@ HAK_INLINE bool free_in_further(void *p) {
 }
 
 HAK_INLINE bool give_fenced(void *p, size_t code) {
-  return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, (unsigned)code - 1);
+  return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_FAST_MAX &&
+         hak_tcache_push_fenced(p, (unsigned)code - 1);
 }
 
-HAK_INLINE bool give_in_heap(void *p) { return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p)); }
+HAK_INLINE bool give_in_heap(void *p) {
+  return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p));
+}
 
 static HAK_NOINLINE void free_slowly(void *p) {
   if (p == NULL) return;

@@ -16,7 +16,8 @@
 HAK_LINK_INIT;
 
 static void expect_heap(const hak_heap *h) {
-  if (HAK_UNLIKELY(!hak_heap_exists(h) || hak_load_relaxed(&h->is_deleted))) hak_misuse_abort(HAK_VERDICT_NO_HEAP, h, 0, "at the call");
+  if (HAK_UNLIKELY(!hak_heap_exists(h) || hak_load_relaxed(&h->is_deleted)))
+    hak_misuse_abort(HAK_VERDICT_NO_HEAP, h, 0, "at the call");
 }
 
 HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
@@ -55,7 +56,9 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
 
 /* Pages of a mapping that was a block before are taken away: memset would make all of them resident. */
 static void zero(void *p, size_t bytes) {
-  if (bytes > HAK_EXTENT_MAX && hak_region_find(p) == NULL && hak_os_decommit_piece(p, hak_align_up(bytes, hak_os_page_size()))) return;
+  if (bytes > HAK_EXTENT_MAX && hak_region_find(p) == NULL &&
+      hak_os_decommit_piece(p, hak_align_up(bytes, hak_os_page_size())))
+    return;
   memset(p, 0, bytes);
 }
 
@@ -189,7 +192,8 @@ HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   drain_if_above(heap);
 }
 
-HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, void (*callback)(hakmem_heap *, size_t, void *), void *context) {
+HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent,
+                                        void (*callback)(hakmem_heap *, size_t, void *), void *context) {
   if (callback != NULL && (percent == 0 || percent > 100)) return EINVAL;
   flush_all(heap);
   hak_lock_take(&hak_heaps_lock);
@@ -220,7 +224,8 @@ HAK_EXPORT void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stat
   memcpy(stats, &all, hak_min_size(size, sizeof all));
 }
 
-HAK_EXPORT size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context) {
+HAK_EXPORT size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context),
+                                    void *context) {
   flush_all(heap);
   return hak_heap_visit_blocks(heap, visit, context);
 }

@@ -37,11 +37,15 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
     if (r.p != NULL || r.refuser != NULL) return r;
   }
   hak_heap_fold(q->t, q->h);
-  if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
-  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
+  if (q->grows != NULL)
+    return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false)
+                           : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
+  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align)
+                                : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
-/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap `of`. */
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request, of the heap
+ * `of`. */
 static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
@@ -54,7 +58,8 @@ static void call_back(const hak_heap *of, hak_heap *h, bool called, hak_deferred
   const hak_heap_entry *entry = hak_heap_entry_of(of);
   uint64_t life = of->life;
   callback(h, hak_load_relaxed(&h->out), context);
-  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life)) hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
+  if (HAK_UNLIKELY(hak_load_relaxed(&entry->life) != life))
+    hak_misuse_abort(HAK_VERDICT_NO_HEAP, of, 0, "by a request whose callback ended or reset it");
 }
 
 /* How far above h it is, as a bit; those too far have the last. */
@@ -64,7 +69,8 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
   return bit;
 }
 
-/* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and behind it. */
+/* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and
+ * behind it. */
 static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
   for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
@@ -80,7 +86,8 @@ static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t be
 /* drained: what hak_heap_drained said of the heap before the attempt. */
 static hak_heap_try take_back(hak_heap_try r, const request *q, uint32_t drained, hak_deferred *d) {
   uint64_t called = 0;
-  for (uint32_t before = r.refuser == q->h ? drained : 0; (r = without_caches(r, q, before, d)).p == NULL && r.refuser != NULL; before = 0) {
+  for (uint32_t before = r.refuser == q->h ? drained : 0;
+       (r = without_caches(r, q, before, d)).p == NULL && r.refuser != NULL; before = 0) {
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
     uint64_t bit = bit_of(q->h, r.refuser);
     call_back(q->h, r.refuser, (called & bit) != 0, d);
@@ -103,8 +110,14 @@ static void *serve(const request *q, bool counts, hak_deferred *d) {
   return r.p;
 }
 
-static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
-  request q = {.h = h, .t = hak_thread_grown(), .c = hak_heap_class(size, align), .size = size, .align = align, .zeroed = zeroed};
+static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed,
+                                       hak_deferred *d) {
+  request q = {.h = h,
+               .t = hak_thread_grown(),
+               .c = hak_heap_class(size, align),
+               .size = size,
+               .align = align,
+               .zeroed = zeroed};
   *zeroed = false;
   d->slow = true;
   return hak_start() ? serve(&q, counts, d) : NULL;
@@ -187,14 +200,16 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) {
 static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
   hak_deferred d = {0};
   if (!hak_heap_put_ready(tag, p, &d)) return false;
-  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended())) hak_slow_exit(&d);
+  if (HAK_UNLIKELY(d.purge_due) || HAK_UNLIKELY(d.verdict != HAK_VERDICT_OK) || HAK_UNLIKELY(hak_heap_some_ended()))
+    hak_slow_exit(&d);
   return true;
 }
 
 bool hak_heap_free_ready(void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
-  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false; /* of pieces, an arena's, or large */
+  /* Of pieces, an arena's, or large */
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false;
   return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 

@@ -1,5 +1,5 @@
-/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. Blocks of a heap stay the heap's; those of jemalloc's arenas,
- * the main heap among them, go where the thread allocates. */
+/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. Blocks of a heap stay the
+ * heap's; those of jemalloc's arenas, the main heap among them, go where the thread allocates. */
 #include <errno.h>
 #include <string.h>
 
@@ -41,12 +41,14 @@ static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size
   int saved = errno;
   bool stays = hak_is_in_place(p, align), zeroed;
   hak_heap *to = goes_to(h);
-  void *q = to == NULL ? new_place(size, align, d) : hak_heap_take_any(to, size, align, size > old_size || !stays, &zeroed, d);
+  void *q = to == NULL ? new_place(size, align, d)
+                       : hak_heap_take_any(to, size, align, size > old_size || !stays, &zeroed, d);
   if (q == NULL) {
     errno = ENOMEM;
     return stays ? not_moved(p, old_size, size, saved) : NULL;
   }
-  memmove(q, p, hak_min_size(old_size, hak_totals_whole(q, size))); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
+  /* A wrong p, inside a block, is reported by free; until then q may overlap what it reads */
+  memmove(q, p, hak_min_size(old_size, hak_totals_whole(q, size)));
   hak_give_any(p, NULL, d);
   return q;
 }
@@ -104,12 +106,14 @@ void *hak_resize_mapping(void *p, size_t size, size_t align) {
   return q;
 }
 
-/* A large block where it is, or moved by the kernel. NULL: it is as it was. The kernel moves a mapping only while it is one: it refuses where the
- * program has given some of its pages advice, a lock or a memory policy of their own. */
+/* A large block where it is, or moved by the kernel. NULL: it is as it was. The kernel moves a mapping only while it is
+ * one: it refuses where the program has given some of its pages advice, a lock or a memory policy of their own. */
 static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t align, hak_deferred *d) {
   if (region == NULL) return hak_raw_resize_huge(NULL, p, size, align);
   bool by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* it lacks the page of its colour */
-  if (by_chance || !hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d->purge_due)) return NULL;
+  if (by_chance || !hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST ||
+      !hak_extent_resize(region, p, size, &d->purge_due))
+    return NULL;
   hak_sampled_forget(p); /* to the profile a resized block is a new one */
   hak_sampled_count_large(p, size);
   return p;
@@ -118,7 +122,8 @@ static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t al
 /* region: of an extent; NULL: a huge block. */
 static void *resize_large(hak_region *region, void *p, size_t old_size, size_t size, size_t align, hak_deferred *d) {
   size_t most = region == NULL || align == HAK_IN_PLACE ? PTRDIFF_MAX : hak_max_size(HAK_EXTENT_MAX, old_size);
-  bool grows = size > old_size, fixed = align == HAK_IN_PLACE || (region != NULL && old_size <= align && hak_is_in_place(p, align));
+  bool grows = size > old_size,
+       fixed = align == HAK_IN_PLACE || (region != NULL && old_size <= align && hak_is_in_place(p, align));
   if (!grows && fixed) return p;
   if (grows) hak_slow_entry(true);
   void *q = size > HAK_SHARED_MAX && size <= most ? resize_by_pages(region, p, size, align, d) : NULL;
@@ -151,7 +156,8 @@ static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size
 static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t align, hak_deferred *d) {
   hak_heap *h = hak_where_heap(w);
   size_t old_size = h == NULL ? 0 : hak_where_size(w, p);
-  if (old_size == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  if (old_size == 0)
+    hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
   if (align == HAK_IN_PLACE && size <= old_size) return p;
   int saved = errno;
   bool large = w->kind == HAK_KIND_HUGE || (w->kind == HAK_KIND_EXTENT && old_size >= HAK_SPAN_SIZE);
@@ -163,7 +169,8 @@ static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t ali
 
 /* --- all --- */
 
-static void *resize_outside_regions(const hak_where *w, void *p, size_t size, size_t align, const void *caller, hak_deferred *d) {
+static void *resize_outside_regions(const hak_where *w, void *p, size_t size, size_t align, const void *caller,
+                                    hak_deferred *d) {
   if (w->kind == HAK_KIND_GUARDED) {
     if (w->what != HAK_BLOCK) hak_sample_free(p); /* it reports that */
     return align == HAK_IN_PLACE && size <= w->size ? p : move_block(NULL, p, w->size, size, align, d);
@@ -172,7 +179,8 @@ static void *resize_outside_regions(const hak_where *w, void *p, size_t size, si
     hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
     return hak_invalid();
   }
-  if (w->what != HAK_BLOCK) hak_misuse_abort(w->what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p, 0, "by realloc");
+  if (w->what != HAK_BLOCK)
+    hak_misuse_abort(w->what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p, 0, "by realloc");
   return size < GROWS_MAPPED_LEAST && align != HAK_IN_PLACE ? move_block(NULL, p, w->size, size, align, d)
                                                             : resize_large(NULL, p, w->size, size, align, d);
 }
@@ -181,7 +189,8 @@ static void *resize_in_slab(const hak_where *w, void *p, size_t size, size_t ali
   if (fits(p, w->size, size, align)) return p;
   /* Behind a block of whole spans there may be room. */
   bool whole_spans = w->size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && !w->sampled && hak_is_in_place(p, align);
-  if (!whole_spans || !hak_arena_make_extent(w->head, p, w->class_code)) return move_block(NULL, p, w->size, size, align, d);
+  if (!whole_spans || !hak_arena_make_extent(w->head, p, w->class_code))
+    return move_block(NULL, p, w->size, size, align, d);
   return resize_large(w->region, p, hak_extent_size(w->region, p), size, align, d);
 }
 
@@ -195,7 +204,8 @@ static void *resize(void *p, size_t size, size_t align, const void *caller, hak_
   if (HAK_UNLIKELY(w.region == NULL)) return resize_outside_regions(&w, p, size, align, caller, d);
   if (HAK_LIKELY(w.kind == HAK_KIND_SLAB)) return resize_in_slab(&w, p, size, align, d);
   if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK) return resize_large(w.region, p, w.size, size, align, d);
-  hak_misuse_abort(w.what == HAK_FREE_MEMORY ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  hak_misuse_abort(w.what == HAK_FREE_MEMORY ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0,
+                   "by realloc");
 }
 
 HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller) {

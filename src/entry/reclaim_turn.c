@@ -1,5 +1,5 @@
-/* What a thread does for memory at the end of its slow path: what its cache has not used goes back, what is due by the decay time, a target or a limit is purged,
- * by whoever comes by. And what is done where memory is out. */
+/* What a thread does for memory at the end of its slow path: what its cache has not used goes back, what is due by the
+ * decay time, a target or a limit is purged, by whoever comes by. And what is done where memory is out. */
 #include "entry/reclaim_turn.h"
 
 #include "entry/slow_exit.h"

@@ -9,7 +9,8 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *deferred);
 
 /* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */
 void hak_flush_caches(hak_deferred *deferred);
-/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller holds no lock. */
+/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller
+ * holds no lock. */
 HAK_COLD void hak_reclaim(hak_deferred *deferred);
 
 #endif

@@ -33,8 +33,8 @@ static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double proba
 
 void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, size_t align, hak_deferred *d) {
   HAK_ASSERT(due.guard || due.profile);
-  /* The guard is behind what the program asked for: a slot knows the size, and needs no trailer. Hardened build: none of no bytes, where one would
-   * be usable. */
+  /* The guard is behind what the program asked for: a slot knows the size, and needs no trailer. Hardened build: none
+   * of no bytes, where one would be usable. */
   bool guarded = due.guard && (!HAK_HARD(CANARY) || size > HAK_TRAILER_BYTES_BUILT);
   void *p = guarded ? hak_sample_alloc(size - HAK_TRAILER_BYTES_BUILT, align) : NULL;
   if (!due.profile) return p;

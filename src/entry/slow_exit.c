@@ -1,14 +1,16 @@
 /* The two ends of a slow path. What is due is a list of functions (watchers.c), so that nothing here knows who watches:
  *
  *   hak_slow_entry   the program's pressure callback, if it is due; where the pool is full, room for what comes
- *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) at each, the others when the clock has moved */
+ *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) at each, the others
+ * when the clock has moved */
 #include "entry/slow_exit.h"
 
 #include "os/os.h"
 #include "reclaim/decay.h"
 #include "tcache/tcache.h"
 
-/* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
+/* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by
+ * now. */
 static HAK_COLD void make_room(void) {
   const hak_tcache *t = hak_tls.cache;
   if (hak_decay_idle_bytes() + (t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes)) < HAK_SPAN_SIZE) return;

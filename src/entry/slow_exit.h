@@ -1,4 +1,5 @@
-/* Beginning and end of every slow path. Functions below the entry points leave work in a hak_deferred; only entry points end in hak_slow_exit. */
+/* Beginning and end of every slow path. Functions below the entry points leave work in a hak_deferred; only entry
+ * points end in hak_slow_exit. */
 #ifndef HAK_ENTRY_SLOW_EXIT_H
 #define HAK_ENTRY_SLOW_EXIT_H
 
@@ -10,16 +11,17 @@ HAK_INLINE void hak_report_bad(const hak_deferred *d) {
   hak_misuse_abort(d->verdict, d->bad, d->bad_code == 0 ? 0 : hak_class_size(d->bad_code - 1), d->where);
 }
 
-/* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, then calls the watchers. Caller holds no lock. */
+/* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, then calls the
+ * watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);
 
-/* Who watches: the first one is called at each slow exit, the others when the coarse clock has moved (`moved`) since the thread's last one. NULL ends the
- * list, which is constant, as is all that leads to code. */
+/* Who watches: the first one is called at each slow exit, the others when the coarse clock has moved (`moved`) since
+ * the thread's last one. NULL ends the list, which is constant, as is all that leads to code. */
 typedef void hak_watcher(uint64_t now_ms, bool moved, hak_deferred *deferred);
 extern hak_watcher *const hak_watchers[];
 
-/* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. `needs_spans`: the call may
- * take spans, and if the pool is full, flushes caches for them. */
+/* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. `needs_spans`: the
+ * call may take spans, and if the pool is full, flushes caches for them. */
 void hak_slow_entry(bool needs_spans);
 
 #endif

@@ -42,7 +42,8 @@ HAK_EXPORT int hakmem_stats_print(int fd, int json) {
 
 /* --- for other allocators' interfaces --- */
 
-void hak_usage_read(hakmem_stats *out, hak_usage_class *classes, void (*large)(void *context, size_t bytes), void *context) {
+void hak_usage_read(hakmem_stats *out, hak_usage_class *classes, void (*large)(void *context, size_t bytes),
+                    void *context) {
   hak_class_row rows[HAK_CLASS_COUNT];
   hak_figures f = {.rows = rows, .see_large = large, .context = context};
   hak_figures_take(&f);
@@ -62,7 +63,8 @@ size_t hak_usage_cached(void) {
   const hak_tcache *t = hak_tls.cache;
   size_t bytes = 0;
   hak_tcache_publish();
-  for (unsigned c = 0; c < HAK_CLASS_COUNT && t != NULL; c++) bytes += hak_load_relaxed(&t->bins[c].published) * hak_class_size(c);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && t != NULL; c++)
+    bytes += hak_load_relaxed(&t->bins[c].published) * hak_class_size(c);
   return bytes;
 }
 
@@ -87,7 +89,8 @@ hak_usage_samples hak_usage_sampled(void) {
   size_t place = 0;
   hak_lock_take(&hak_profile_lock);
   hak_usage_samples s = {hak_profile_rounded(hak_profile.live.bytes), hak_profile_rounded(hak_profile.live.count), 0};
-  for (const hak_profile_stack *stack; (stack = hak_profile_next(&place)) != NULL;) s.stacks += hak_profile_rounded(stack->live.count) != 0;
+  for (const hak_profile_stack *stack; (stack = hak_profile_next(&place)) != NULL;)
+    s.stacks += hak_profile_rounded(stack->live.count) != 0;
   hak_lock_drop(&hak_profile_lock);
   return s;
 }

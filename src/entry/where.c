@@ -13,10 +13,13 @@ HAK_INLINE hak_where in_slab(hak_region *r, hak_span *s, unsigned c, bool sample
 }
 
 HAK_INLINE hak_where in_extent(hak_region *r, hak_span *s, const void *p, size_t size, bool sampled, uint32_t owner) {
-  return (hak_where){s->start == (uintptr_t)p ? HAK_BLOCK : HAK_INSIDE, HAK_KIND_EXTENT, NO_CLASS, sampled, owner, size, r, s};
+  return (hak_where){
+      s->start == (uintptr_t)p ? HAK_BLOCK : HAK_INSIDE, HAK_KIND_EXTENT, NO_CLASS, sampled, owner, size, r, s};
 }
 
-HAK_INLINE hak_where nothing(hak_region *r) { return (hak_where){HAK_FREE_MEMORY, HAK_KIND_NONE, NO_CLASS, false, 0, 0, r, NULL}; }
+HAK_INLINE hak_where nothing(hak_region *r) {
+  return (hak_where){HAK_FREE_MEMORY, HAK_KIND_NONE, NO_CLASS, false, 0, 0, r, NULL};
+}
 
 /* A span that the fast path leaves alone: of a heap, or of the profile's blocks. */
 HAK_INLINE hak_where set_apart(hak_region *r, hak_span *s, const void *p) {
@@ -42,7 +45,8 @@ HAK_INLINE hak_where in_region(hak_region *r, const void *p) {
 
 static hak_where guarded(const void *p) {
   size_t size = hak_sample_size(p);
-  return (hak_where){.what = size != 0 ? HAK_BLOCK : HAK_FREE_MEMORY, .kind = HAK_KIND_GUARDED, .class_code = NO_CLASS, .size = size};
+  return (hak_where){
+      .what = size != 0 ? HAK_BLOCK : HAK_FREE_MEMORY, .kind = HAK_KIND_GUARDED, .class_code = NO_CLASS, .size = size};
 }
 
 static hak_where outside(const void *p) {
@@ -56,7 +60,10 @@ static hak_where outside(const void *p) {
   w.owner = hak_huge_owner(p);
   w.size = hak_huge_size(p);
   hak_verdict verdict = w.size != 0 ? HAK_VERDICT_OK : hak_huge_verdict(p);
-  w.what = w.size != 0 ? HAK_BLOCK : verdict == HAK_VERDICT_NO_BLOCK_START ? HAK_INSIDE : verdict != HAK_VERDICT_OK ? HAK_FREE_MEMORY : HAK_FOREIGN;
+  w.what = w.size != 0                             ? HAK_BLOCK
+           : verdict == HAK_VERDICT_NO_BLOCK_START ? HAK_INSIDE
+           : verdict != HAK_VERDICT_OK             ? HAK_FREE_MEMORY
+                                                   : HAK_FOREIGN;
   if (w.what != HAK_FOREIGN) w.kind = HAK_KIND_HUGE;
   if (w.what == HAK_INSIDE) w.owner = hak_huge_owner_around(p);
   return w;

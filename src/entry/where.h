@@ -1,7 +1,9 @@
-/* Whose is it: the one question about an address. The slow halves of free and realloc, usable sizes, hakmem_is_ours, hakmem_heap_of, the hardened
- * build's checks, the crash handler and the profile ask it here, and derive nothing themselves. (The fast path reads one byte of the page map.)
+/* Whose is it: the one question about an address. The slow halves of free and realloc, usable sizes, hakmem_is_ours,
+ * hakmem_heap_of, the hardened build's checks, the crash handler and the profile ask it here, and derive nothing
+ * themselves. (The fast path reads one byte of the page map.)
  *
- * The answer is right for good where the caller has the block. Of any other address it is a hint that was right at some moment of the call. */
+ * The answer is right for good where the caller has the block. Of any other address it is a hint that was right at some
+ * moment of the call. */
 #ifndef HAK_ENTRY_WHERE_H
 #define HAK_ENTRY_WHERE_H
 
@@ -41,7 +43,8 @@ HAK_INLINE bool hak_where_in_heap(const hak_where *w) { return w->owner != 0; }
 HAK_INLINE hak_heap *hak_where_heap(const hak_where *w) { return w->owner == 0 ? NULL : hak_heap_of_owner(w->owner); }
 /* Usable bytes of the block that begins at p; 0: none does, as far as can be told without a slab's bitmap. */
 size_t hak_where_size(const hak_where *w, const void *p);
-/* Of an address in a slab: where the block begins that it lies in; NULL: behind the last block that was ever allocated, or before the first. */
+/* Of an address in a slab: where the block begins that it lies in; NULL: behind the last block that was ever allocated,
+ * or before the first. */
 const void *hak_where_slab_start(const hak_where *w, const void *p);
 
 #endif

@@ -17,7 +17,8 @@ static uintptr_t base_or_reserve(void) {
   void *fresh = hak_os_reserve_near(hak_os_random_place(HAK_EMPTY_ALIGN_MAX, BYTES), BYTES, HAK_EMPTY_ALIGN_MAX);
   if (fresh == NULL) return 0;
   /* Two first calls at once: one of the reservations stays. */
-  if (__atomic_compare_exchange_n(&hak_empty_base, &base, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return (uintptr_t)fresh;
+  if (__atomic_compare_exchange_n(&hak_empty_base, &base, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    return (uintptr_t)fresh;
   hak_os_unmap(fresh, BYTES);
   return base;
 }

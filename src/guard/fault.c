@@ -7,8 +7,8 @@
 #include "os/print.h"
 
 static void print_block(const char *what, const void *p, const char *place, const void *block, size_t bytes) {
-  hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes, hak_os_pid(),
-            hak_os_tid());
+  hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes,
+            hak_os_pid(), hak_os_tid());
 }
 
 static bool explain_huge(const void *p) {
@@ -40,7 +40,8 @@ static bool explain_region(const void *p) {
     const hak_region *r = hak_region_at(i);
     if ((uintptr_t)p - r->base >= r->reserved_bytes) continue;
     size_t index = hak_region_index(r, p), bytes;
-    if (index >= r->first_span && index < r->ready_spans && !hak_region_is_guard(index) && hak_region_unless_absent((hak_region *)r, p) != NULL)
+    if (index >= r->first_span && index < r->ready_spans && !hak_region_is_guard(index) &&
+        hak_region_unless_absent((hak_region *)r, p) != NULL)
       return false; /* such as code run in a block */
     bool before = index < r->first_span; /* in the tables, which reach that far only in the largest of heaps */
     const void *block = before ? NULL : block_at(r, index - 1, true, &bytes);
@@ -52,7 +53,8 @@ static bool explain_region(const void *p) {
     if (block != NULL) {
       print_block("access outside of a block", p, place, block, bytes);
     } else {
-      hak_print("hakmem: access outside of a block: %p, far from any [process %d, thread %d]\n", p, hak_os_pid(), hak_os_tid());
+      hak_print("hakmem: access outside of a block: %p, far from any [process %d, thread %d]\n", p, hak_os_pid(),
+                hak_os_tid());
     }
     return true;
   }
@@ -65,7 +67,8 @@ static bool explain_empty(const void *p) {
   hak_verdict verdict;
   hak_empty_tag(block, &verdict);
   bool freed = verdict == HAK_VERDICT_DOUBLE_FREE;
-  print_block(freed ? "use after free" : "access outside of a block", p, freed ? "in the freed" : "in or near the", block, 0);
+  print_block(freed ? "use after free" : "access outside of a block", p, freed ? "in the freed" : "in or near the",
+              block, 0);
   return true;
 }
 

@@ -1,5 +1,5 @@
-/* What an inaccessible piece of ours is that was touched: a guarded block's page; hardened build: a guard between spans or around a huge
- * block, a block of no bytes. */
+/* What an inaccessible piece of ours is that was touched: a guarded block's page; hardened build: a guard between spans
+ * or around a huge block, a block of no bytes. */
 #ifndef HAK_GUARD_FAULT_H
 #define HAK_GUARD_FAULT_H
 

@@ -104,7 +104,8 @@ void hak_foreign_print(void) {
     if (counts[most] == 0) break;
     HAK_ASSERT(callers[most].caller != NULL);
     struct search at;
-    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[most].caller, counts[most], find_mapping(callers[most].caller, &at));
+    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[most].caller, counts[most],
+              find_mapping(callers[most].caller, &at));
     counts[most] = 0;
   }
 }

@@ -12,7 +12,8 @@
 
 #define FRAMES 16
 #define FILL 0xa5 /* beside the block */
-#define MARGIN HAK_MIB /* inaccessible, before the first slot and behind the last: what misses a block by far is told too */
+/* Inaccessible, before the first slot and behind the last: what misses a block by far is told too */
+#define MARGIN HAK_MIB
 #define NONE UINT32_MAX
 
 enum { UNUSED, CHANGING, LIVE, FREED };
@@ -23,7 +24,8 @@ typedef struct stack {
   uintptr_t frames[FRAMES];
 } stack;
 
-/* Lock: hak_sample_lock. A slot that is CHANGING belongs to one thread, which makes its system call without the lock. */
+/* Lock: hak_sample_lock. A slot that is CHANGING belongs to one thread, which makes its system call without the
+ * lock. */
 typedef struct slot {
   uint32_t state;
   uint32_t next_freed; /* while FREED: the one freed after it, or NONE */
@@ -83,7 +85,9 @@ static void print_stack(const char *title, const stack *s) {
 static void report(const char *what, const char *where, const void *p, const slot *s) {
   intptr_t distance = (intptr_t)((uintptr_t)p - s->block);
   const char *place = distance < 0 ? "before" : (size_t)distance < s->size ? "inside" : "behind";
-  size_t bytes = distance < 0 ? (size_t)-distance : (size_t)distance < s->size ? (size_t)distance : (size_t)distance - s->size;
+  size_t bytes = distance < 0                 ? (size_t)-distance
+                 : (size_t)distance < s->size ? (size_t)distance
+                                              : (size_t)distance - s->size;
   hak_print("hakmem: %s%s%s: %p, %zu bytes %s the %s block %p of %zu bytes [process %d, thread %d]\n", what,
             where == NULL ? "" : ", seen ", where == NULL ? "" : where, p, bytes, place,
             s->state == FREED ? "freed" : "allocated", (void *)s->block, s->size, hak_os_pid(), hak_os_tid());
@@ -91,15 +95,16 @@ static void report(const char *what, const char *where, const void *p, const slo
   if (s->state == FREED) print_stack("freed", &s->freed);
 }
 
-__attribute__((noreturn)) static HAK_COLD void end_program(const char *what, const char *where, const void *p, const slot *s) {
+__attribute__((noreturn)) static HAK_COLD void end_program(const char *what, const char *where, const void *p,
+                                                           const slot *s) {
   report(what, where, p, s);
   abort();
 }
 
 static bool has_been_used(size_t i) { return i < slot_count && slots[i].state >= LIVE; }
 
-/* An address between two blocks belongs to the one it is nearer to: behind the last, or before the next. Far from any: to the one it is
- * reached from upwards. NULL: there is none. */
+/* An address between two blocks belongs to the one it is nearer to: behind the last, or before the next. Far from any:
+ * to the one it is reached from upwards. NULL: there is none. */
 static const slot *nearest(const void *p) {
   size_t i = (uintptr_t)p < hak_sample_base ? 0 : hak_min_size(slot_of(p), slot_count - 1);
   bool guard = (uintptr_t)p - slot_address(i) >= slot_block_bytes;
@@ -135,9 +140,12 @@ void hak_sample_start(size_t blocks, bool with_stacks) {
   slot_bytes = slot_block_bytes + page;
   slots = hak_os_map(blocks * sizeof *slots, page);
   size_t bytes = blocks * slot_bytes + 2 * MARGIN;
-  char *memory = slots == NULL ? NULL : HAK_HARD(GUARDS) ? hak_os_reserve_near(hak_os_random_place(page, bytes), bytes, page) : hak_os_reserve(bytes, page);
+  char *memory = slots == NULL      ? NULL
+                 : HAK_HARD(GUARDS) ? hak_os_reserve_near(hak_os_random_place(page, bytes), bytes, page)
+                                    : hak_os_reserve(bytes, page);
   if (memory == NULL) {
-    if (hak_config.guard_sample != 0) hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
+    if (hak_config.guard_sample != 0)
+      hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
     return;
   }
   slot_count = (uint32_t)blocks;
@@ -291,14 +299,16 @@ unsigned hak_sample_look(const void *p, const char *where) {
 }
 
 void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes)) {
-  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock)) return; /* who looks may have interrupted who has it */
+  /* Who looks may have interrupted who has it */
+  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock)) return;
   for (size_t i = 0; i < slot_count; i++) {
     const char *what;
     const unsigned char *byte = NULL;
     hak_lock_take(&hak_sample_lock); /* nobody frees it meanwhile */
     const slot s = slots[i];
     const slot *there = &slots[i];
-    if (s.state == LIVE && may_read((void *)first_page(there), slot_end(there) - first_page(there))) byte = damage(there, &what);
+    if (s.state == LIVE && may_read((void *)first_page(there), slot_end(there) - first_page(there)))
+      byte = damage(there, &what);
     hak_lock_drop(&hak_sample_lock);
     if (HAK_UNLIKELY(byte != NULL)) end_program(what, where, byte, &s);
   }

@@ -1,9 +1,10 @@
-/* Guarded blocks: each has pages of its own, ends where they end, with an inaccessible page behind, and stays inaccessible
- * after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of its allocation and of its
- * free; then the program ends as it would have. What the pages have before the block, and the few bytes that alignment leaves
- * behind it, are filled with a pattern.
+/* Guarded blocks: each has pages of its own, ends where they end, with an inaccessible page behind, and stays
+ * inaccessible after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of its
+ * allocation and of its free; then the program ends as it would have. What the pages have before the block, and the few
+ * bytes that alignment leaves behind it, are filled with a pattern.
  *
- * HAKMEM_GUARD_SAMPLE=1/N turns it on; which blocks are guarded is drawn by tcache/counted.h. The hardened build guards the first blocks. */
+ * HAKMEM_GUARD_SAMPLE=1/N turns it on; which blocks are guarded is drawn by tcache/counted.h. The hardened build guards
+ * the first blocks. */
 #ifndef HAK_GUARD_SAMPLE_H
 #define HAK_GUARD_SAMPLE_H
 
@@ -20,8 +21,8 @@ extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
 extern hak_lock hak_sample_lock;
 
-/* Reserves slots for so many blocks at a time, once. `stacks`: the stacks of a block's allocation and free are kept for the report, from now on.
- * One caller at a time. */
+/* Reserves slots for so many blocks at a time, once. `stacks`: the stacks of a block's allocation and free are kept for
+ * the report, from now on. One caller at a time. */
 #define HAK_SAMPLE_SLOTS ((size_t)1024) /* of HAKMEM_GUARD_SAMPLE */
 #define HAK_SAMPLE_BYTES_MAX HAK_COUNT_GUARD_MAX
 void hak_sample_start(size_t blocks, bool stacks);
@@ -35,9 +36,11 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 
 /* A guarded block, contents undefined; NULL: too large, or all are live. align: power of two. Only while on. */
 void *hak_sample_alloc(size_t size, size_t align);
-/* A live block ends where one of `size` bytes does, no more than it has, and has a tag, at first 0. Only by who owns it. */
+/* A live block ends where one of `size` bytes does, no more than it has, and has a tag, at first 0. Only by who owns
+ * it. */
 void hak_sample_tell(void *p, size_t size, unsigned tag);
-/* Only for addresses inside. Ends the program when it is no live block's start, or when a byte of its pages beside it was written. */
+/* Only for addresses inside. Ends the program when it is no live block's start, or when a byte of its pages beside it
+ * was written. */
 void hak_sample_free(void *p);
 /* The tag of a live block, whose pages are looked at as when it is freed; `where` is for the report. */
 unsigned hak_sample_look(const void *p, const char *where);

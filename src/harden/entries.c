@@ -40,11 +40,13 @@ HAK_INLINE size_t read_trailer(const void *p, size_t block_size, const char *whe
   return size;
 }
 
-/* Whether a block of the same size lies before the one at p: not before a slab's first, and by chance where blocks are whole spans. */
+/* Whether a block of the same size lies before the one at p: not before a slab's first, and by chance where blocks are
+ * whole spans. */
 static bool has_neighbour(const hak_region *r, const void *p, size_t block_size) {
   if (block_size < HAK_SPAN_SIZE) return (uintptr_t)p != hak_region_span(r, p)->start;
   size_t index = hak_region_index(r, p), before = index - block_size / HAK_SPAN_SIZE;
-  return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&hak_region_span_at(r, before)->head) == hak_region_span_at(r, before);
+  return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) &&
+         hak_load_relaxed(&hak_region_span_at(r, before)->head) == hak_region_span_at(r, before);
 }
 
 static HAK_COLD void doubt_before(const hak_region *r, const void *p, size_t block_size) {
@@ -73,9 +75,11 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
 /* The program's and its libraries' C++ runtime; NULL: there is none. */
 extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __attribute__((weak));
 
-/* Whether it is certain that who made a block and who frees it do not belong together. Where a constructor throws, the compiler calls the
- * class's own operator delete, on what any operator new has made. */
-static HAK_COLD bool is_mismatch(void) { return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known(); }
+/* Whether it is certain that who made a block and who frees it do not belong together. Where a constructor throws, the
+ * compiler calls the class's own operator delete, on what any operator new has made. */
+static HAK_COLD bool is_mismatch(void) {
+  return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known();
+}
 
 /* Ends the program unless a block of `size` bytes and `family` may be freed so. */
 HAK_INLINE void check_request(const void *p, size_t size, hak_family family, size_t said, hak_family freed_as) {
@@ -83,7 +87,8 @@ HAK_INLINE void check_request(const void *p, size_t size, hak_family family, siz
     if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, "at the call");
     return; /* another's operator new may have asked for more than the program did */
   }
-  if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, "at the call");
+  if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size))
+    hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, "at the call");
 }
 
 /* The same of the block at p, of block_size bytes. */
@@ -105,7 +110,8 @@ HAK_NOINLINE void *hak_held_set_slow(void *p) {
 __attribute__((noreturn)) static HAK_COLD void report_not_held(const hak_region *r, const void *p) {
   const hak_span *s = hak_region_span(r, p);
   bool start = hak_slab_block_index(s, p) < s->blocks;
-  hak_misuse_abort(start ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START, p, hak_class_size(s->class_code), "at the call");
+  hak_misuse_abort(start ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START, p, hak_class_size(s->class_code),
+                   "at the call");
 }
 
 /* --- entry points --- */
@@ -140,7 +146,8 @@ static void *attempt(size_t total, size_t align, bool *zeroed) {
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
 static void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - 2 * TRAILER_BYTES)) return hak_no_memory();
-  size_t total = hak_align_up(size + TRAILER_BYTES, sizeof(uint64_t)); /* a guarded block has exactly so many: its trailer is a whole word */
+  /* A guarded block has exactly so many: its trailer is a whole word */
+  size_t total = hak_align_up(size + TRAILER_BYTES, sizeof(uint64_t));
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
   void *p = attempt(total, align, zeroed);
@@ -205,7 +212,8 @@ static HAK_NOINLINE void *alloc_in_main(size_t size, size_t align, hak_family fa
 
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   bool zeroed;
-  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()))) return alloc_in_main(size, align, family);
+  if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER())))
+    return alloc_in_main(size, align, family);
   return alloc(size, align, family, HAK_HARD_FAST, &zeroed);
 }
 
@@ -219,7 +227,8 @@ void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   bool is_kept = HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER()));
   zeroed = false;
-  void *p = is_kept ? alloc_in_main(bytes, align, HAK_FAMILY_MALLOC) : alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
+  void *p =
+      is_kept ? alloc_in_main(bytes, align, HAK_FAMILY_MALLOC) : alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
@@ -231,7 +240,8 @@ static HAK_NOINLINE void end_sample(void *p, unsigned class_code) {
 }
 
 /* The profile counts a sampled block as freed when the program frees it; then it is in quarantine as any other. */
-HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool sampled, size_t said, hak_family family) {
+HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool sampled, size_t said,
+                               hak_family family) {
   size_t block_size = hak_class_size(class_code);
   if (HAK_UNLIKELY(!hak_held_take(r, p))) report_not_held(r, p);
   check_block(p, block_size, said, family);
@@ -312,7 +322,8 @@ __attribute__((noreturn)) static HAK_COLD void report_not_live(const hak_where *
 static live_block live_block_at(const hak_where *w, const void *p, const char *where) {
   live_block b = {.block_size = w->size, .family = HAK_FAMILY_MALLOC};
   if (w->what != HAK_BLOCK || (w->kind == HAK_KIND_SLAB && !hak_held(w->region, p))) report_not_live(w, p, where);
-  if (w->kind == HAK_KIND_GUARDED) return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
+  if (w->kind == HAK_KIND_GUARDED)
+    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
   b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
   b.resized = (b.family & HAK_TRAILER_RESIZED) != 0;
   b.family = (hak_family)(b.family & ~HAK_TRAILER_RESIZED);
@@ -335,19 +346,21 @@ size_t hak_hard_usable_size(const void *p) {
     return 0;
   }
   live_block b = live_block_at(&w, p, "by malloc_usable_size");
-  if (b.resized && !hak_trailer_rest_is_whole(p, b.block_size, b.size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b.size, "by malloc_usable_size");
+  if (b.resized && !hak_trailer_rest_is_whole(p, b.block_size, b.size))
+    hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b.size, "by malloc_usable_size");
   return b.size;
 }
 
-/* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. What stays behind the request
- * is looked at by free. */
+/* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. What stays behind the
+ * request is looked at by free. */
 static void resize_in_place(const hak_where *w, void *p, const live_block *b, size_t size) {
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = w->region;
   bool in_slab = w->kind == HAK_KIND_SLAB;
   hak_family family = (hak_family)(b->family | HAK_TRAILER_RESIZED);
   size_t end = b->block_size - HAK_TRAILER_BYTES;
-  if (b->resized && !hak_trailer_rest_is_still(p, b->size, size, end)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b->size, "by realloc");
+  if (b->resized && !hak_trailer_rest_is_still(p, b->size, size, end))
+    hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b->size, "by realloc");
   if (in_slab)
     hak_held_begin(r, p);
   else
@@ -406,15 +419,18 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
     return NULL;
   }
-  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && align != HAK_IN_PLACE && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
+  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && align != HAK_IN_PLACE && is_mismatch())
+    hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (stays(&w, p, &b, total, align)) {
     resize_in_place(&w, p, &b, size);
     return p;
   }
-  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && w.kind == HAK_KIND_HUGE && hak_is_in_place(p, align)) {
+  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && w.kind == HAK_KIND_HUGE &&
+      hak_is_in_place(p, align)) {
     forget_end(p, b.block_size, total);
-    void *moved = hak_raw_resize_huge(NULL, p, total, align); /* NULL also where the kernel cannot move it: then it is copied */
+    /* NULL also where the kernel cannot move it: then it is copied */
+    void *moved = hak_raw_resize_huge(NULL, p, total, align);
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;

@@ -21,9 +21,10 @@ typedef enum hak_family {
 
 #define HAK_ANY_ALIGN ((size_t)0)
 
-/* Whether all operators new and delete of the process are known. A library may have some that nobody else sees (-Bsymbolic, a C++ runtime linked
- * statically): to us their blocks are malloc's, and the program deletes them by ours. Looks at all that is loaded, until something is found that may
- * have its own: a library that takes malloc from outside but no operator, one that defines an operator, or one that was unloaded. Allocates nothing. */
+/* Whether all operators new and delete of the process are known. A library may have some that nobody else sees
+ * (-Bsymbolic, a C++ runtime linked statically): to us their blocks are malloc's, and the program deletes them by ours.
+ * Looks at all that is loaded, until something is found that may have its own: a library that takes malloc from outside
+ * but no operator, one that defines an operator, or one that was unloaded. Allocates nothing. */
 bool hak_operators_known(void);
 
 #endif

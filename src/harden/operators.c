@@ -20,7 +20,8 @@ static dynamic dynamic_of(const struct dl_phdr_info *object) {
   dynamic d = {0};
   const ElfW(Dyn) *entry = NULL;
   for (unsigned i = 0; i < object->dlpi_phnum; i++) {
-    if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+      entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
   }
   for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
     uintptr_t at = entry->d_un.d_ptr;
@@ -33,14 +34,17 @@ static dynamic dynamic_of(const struct dl_phdr_info *object) {
   return d;
 }
 
-static size_t symbol_count(const dynamic *d) { return d->hash != NULL ? d->hash[1] : hak_os_gnu_hash_symbols(d->gnu_hash); }
+static size_t symbol_count(const dynamic *d) {
+  return d->hash != NULL ? d->hash[1] : hak_os_gnu_hash_symbols(d->gnu_hash);
+}
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 
 static bool is_new(const char *name) { return begins(name, "_Znw") || begins(name, "_Zna"); }
 static bool is_delete(const char *name) { return begins(name, "_Zdl") || begins(name, "_Zda"); }
 static bool is_malloc(const char *name) {
-  static const char *const names[] = {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "memalign", "free"};
+  static const char *const names[] = {"malloc",         "calloc",   "realloc", "aligned_alloc",
+                                      "posix_memalign", "memalign", "free"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(name, names[i]) == 0) return true;
   }

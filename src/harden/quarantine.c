@@ -8,7 +8,8 @@ void hak_quarantine_release_slow(hak_tcache *t, void *p) {
   if (further != NULL && hak_tcache_push_code(p, hak_region_code(further, p))) return;
   hak_where w = hak_where_is(p);
   /* Two threads freed p at once; it has left the other's quarantine, and its slab has gone to the pool. */
-  if (HAK_UNLIKELY(w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w))) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+  if (HAK_UNLIKELY(w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w)))
+    hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_deferred d = {0};
   if (HAK_UNLIKELY(w.sampled)) /* no sample any more (entry/sampling.h), but in a slab of them */
     hak_arena_free(p, w.class_code, &d);

@@ -1,6 +1,6 @@
-/* Hardened build: each thread's ring of freed blocks, which the oldest leaves first. It is metadata that the thread's cache
- * keeps, for the cache's next thread too; only the owner touches it. Blocks are of slabs, and whole: the checks of a free come
- * before. */
+/* Hardened build: each thread's ring of freed blocks, which the oldest leaves first. It is metadata that the thread's
+ * cache keeps, for the cache's next thread too; only the owner touches it. Blocks are of slabs, and whole: the checks
+ * of a free come before. */
 #ifndef HAK_HARDEN_QUARANTINE_H
 #define HAK_HARDEN_QUARANTINE_H
 
@@ -37,7 +37,8 @@ HAK_INLINE bool hak_quarantine_put(hak_tcache *t, void *p, unsigned class_code) 
   hak_quarantine *q = t->quarantine;
   if (HAK_UNLIKELY(q == NULL)) return false;
   size_t block_size = hak_class_size(class_code);
-  while (q->count == HAK_QUARANTINE_BLOCKS || (q->count > 0 && q->bytes + block_size > HAK_QUARANTINE_BYTES)) hak_quarantine_release_oldest(t, q);
+  while (q->count == HAK_QUARANTINE_BLOCKS || (q->count > 0 && q->bytes + block_size > HAK_QUARANTINE_BYTES))
+    hak_quarantine_release_oldest(t, q);
   q->blocks[(q->first + q->count++) % HAK_QUARANTINE_BLOCKS] = (uintptr_t)p | (uint64_t)class_code << 56;
   q->bytes += block_size;
   return true;

@@ -11,9 +11,10 @@
 #define STEP_SPANS 1024 /* and no more: most spans may hold no block */
 #define EXIT_MS 100
 
-/* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then there is nothing to
- * look at, however long the thread that makes it is kept from going on. What was read in part before and in part after that differs
- * from what is_still reads; the bound keeps it within the spans of the class, all accessible: a guard may lie behind them. */
+/* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then
+ * there is nothing to look at, however long the thread that makes it is kept from going on. What was read in part
+ * before and in part after that differs from what is_still reads; the bound keeps it within the spans of the class, all
+ * accessible: a guard may lie behind them. */
 typedef struct view {
   const hak_region *region; /* NULL: what is looked at is certain to be there */
   const hak_span *span;
@@ -74,8 +75,8 @@ HAK_RACY static hak_verdict look_before(const hak_region *r, const void *p, size
 
 /* --- pages that a child does not have --- */
 
-/* Whether [p, p + bytes) may be read. Programs keep pages from their children (MADV_DONTFORK), or protect them there, and round out to what
- * lies beside a block. So a child asks of each page that it has no business with. */
+/* Whether [p, p + bytes) may be read. Programs keep pages from their children (MADV_DONTFORK), or protect them there,
+ * and round out to what lies beside a block. So a child asks of each page that it has no business with. */
 static bool is_readable(const void *p, size_t bytes) {
   if (HAK_LIKELY(!hak_load_relaxed(&hak_forked))) return true;
   uintptr_t at = hak_align_down((uintptr_t)p, hak_os_page_size()), end = (uintptr_t)p + bytes;
@@ -87,7 +88,8 @@ typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size
 
 #define LOOKS 20 /* a millisecond apart */
 
-static HAK_COLD void look_again(looker *look, const hak_region *r, const void *p, size_t block_size, const view *v, const char *where) {
+static HAK_COLD void look_again(looker *look, const hak_region *r, const void *p, size_t block_size, const view *v,
+                                const char *where) {
   hak_verdict verdict = HAK_VERDICT_OK;
   for (int n = 0; n < LOOKS; n++) {
     verdict = look(r, p, block_size);
@@ -119,7 +121,8 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   const void *first = (const void *)v.start;
   uintptr_t base = hak_align_down(v.start, HAK_SPAN_SIZE), end = v.start + v.bumped * block_size;
   if (v.bumped > 0 && !is_readable((const void *)base, end - base)) return end - base;
-  if (v.bumped > 0 && HAK_UNLIKELY(look_before(r, first, block_size) != HAK_VERDICT_OK)) look_again(look_before, r, first, block_size, &v, where);
+  if (v.bumped > 0 && HAK_UNLIKELY(look_before(r, first, block_size) != HAK_VERDICT_OK))
+    look_again(look_before, r, first, block_size, &v, where);
   for (unsigned i = 0; i < v.bumped; i++) {
     const void *p = (const void *)(v.start + i * block_size);
     if (HAK_UNLIKELY(look_at(r, p, block_size) != HAK_VERDICT_OK)) look_again(look_at, r, p, block_size, &v, where);
@@ -127,7 +130,8 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   return v.bumped * block_size;
 }
 
-/* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
+/* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table
+ * first. */
 HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   size_t size, looked_at = HAK_TRAILER_BYTES + HAK_FILL_MAX; /* trailer and fill, which may begin in the page before */
   hak_family family;
@@ -135,7 +139,8 @@ HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
-/* Looks at a few; false: the last are among them. Each look reads a page that the program may not have touched for long. */
+/* Looks at a few; false: the last are among them. Each look reads a page that the program may not have touched for
+ * long. */
 static bool sweep_huge(uintptr_t *after, const char *where) {
   size_t bytes;
   const void *p = hak_huge_find(is_damaged, after, &bytes);
@@ -185,7 +190,8 @@ void hak_sweep_some(void) {
 
 void hak_sweep_fork_child(void) { hak_store_relaxed(&busy, 0); }
 
-/* From a random span on: of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
+/* From a random span on: of a large heap another part each time; of many huge blocks too, whose places depend on their
+ * addresses. */
 static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   hak_sample_look_at_all(where, is_readable);

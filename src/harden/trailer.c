@@ -20,7 +20,8 @@ void hak_trailer_start(void) {
 static char rest_byte(const void *p, size_t at) { return (char)(hak_trailer_key_of(p).fill >> at % 8 * 8); }
 
 void hak_trailer_fill_rest(void *p, size_t size, size_t to_size, size_t end) {
-  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++) ((char *)p)[at] = rest_byte(p, at);
+  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++)
+    ((char *)p)[at] = rest_byte(p, at);
 }
 
 /* The walk looks while another thread resizes the block again, or frees it: it looks again then. */

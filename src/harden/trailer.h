@@ -1,11 +1,11 @@
 /* The last 8 bytes of each block of the hardened build, and the bytes before them that the request leaves.
  *
  * Trailer: slack (bytes between request and trailer) << 8 | family, above 24 bits that are zero, all of it xored with a
- * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine). The key's lowest byte is 0,
- * and so is the trailer's first: a string that fills its block ends there, and prints nothing of the key. That a zero, and no more, was
- * written right behind a full block is not seen: it changes nothing.
- * Fill: up to 32 bytes behind the request hold a pattern, which does not tell the key; what is further behind is looked at only in blocks
- * that were resized in place, of which half may lie there; a mark in the family tells these. */
+ * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine). The
+ * key's lowest byte is 0, and so is the trailer's first: a string that fills its block ends there, and prints nothing
+ * of the key. That a zero, and no more, was written right behind a full block is not seen: it changes nothing. Fill: up
+ * to 32 bytes behind the request hold a pattern, which does not tell the key; what is further behind is looked at only
+ * in blocks that were resized in place, of which half may lie there; a mark in the family tells these. */
 #ifndef HAK_HARDEN_TRAILER_H
 #define HAK_HARDEN_TRAILER_H
 
@@ -32,8 +32,8 @@ typedef struct hak_trailer_key {
   uint64_t fill; /* no byte of it is 0, a string's end, or ASCII */
 } hak_trailer_key;
 
-/* Both halves of a product with a secret factor: each bit of the word depends on all of the address. A string without an end shows the fill: that
- * is made of one half alone. */
+/* Both halves of a product with a secret factor: each bit of the word depends on all of the address. A string without
+ * an end shows the fill: that is made of one half alone. */
 HAK_INLINE hak_trailer_key hak_trailer_key_of(const void *p) {
   uint64_t mixed = (uintptr_t)p ^ hak_load_relaxed(&hak_trailer_secret[0]);
   __extension__ unsigned __int128 product = (unsigned __int128)mixed * hak_load_relaxed(&hak_trailer_secret[1]);
@@ -49,8 +49,8 @@ HAK_INLINE hak_pair hak_pair_at(const void *p) {
   return value;
 }
 
-/* ACT for each pair of what is zeroed of a block, a multiple of 16 bytes, and for some of them twice: two runs of a fixed length, from
- * both ends, are faster than one of a length that the processor cannot foresee. */
+/* ACT for each pair of what is zeroed of a block, a multiple of 16 bytes, and for some of them twice: two runs of a
+ * fixed length, from both ends, are faster than one of a length that the processor cannot foresee. */
 #define HAK_EACH_PAIR(first, bytes, run, ACT)                     \
   _Pragma("GCC unroll 16") for (size_t i = 0; i < (run); i++) {   \
     ACT((first)[i]);                                              \
@@ -97,8 +97,8 @@ HAK_INLINE hak_pair hak_fill_mask(size_t size, size_t at) {
 HAK_INLINE bool hak_fill(char *p, size_t size, size_t end, uint64_t pattern, bool set) {
   if (HAK_LIKELY(end >= HAK_FILL_MAX || end == 24)) {
     const hak_pair wanted = {pattern, pattern};
-    /* Two windows of 16 bytes; in a block of 32 they overlap by 8, which is the pattern's period. Both are read before one
-     * is written: a read of what has just been written in part would wait for it. */
+    /* Two windows of 16 bytes; in a block of 32 they overlap by 8, which is the pattern's period. Both are read before
+     * one is written: a read of what has just been written in part would wait for it. */
     size_t first = end >= HAK_FILL_MAX ? hak_min_size(size, end - HAK_FILL_MAX) : 0;
     size_t second = end >= HAK_FILL_MAX ? first + 16 : end - 16;
     hak_pair mask[2] = {hak_fill_mask(size, first), hak_fill_mask(size, second)};
@@ -145,18 +145,21 @@ HAK_INLINE uint64_t hak_trailer_word(const void *p, size_t block_size) {
   return hak_load_racy((const uint64_t *)(const void *)((const char *)p + block_size - HAK_TRAILER_BYTES));
 }
 /* Of a block that another thread may be freeing or handing out: any value will do, as the caller looks again. */
-HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_size) { return hak_trailer_word(p, block_size); }
+HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_size) {
+  return hak_trailer_word(p, block_size);
+}
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
-  uint64_t content = word ^ hak_trailer_key_of(p).word, families = (HAK_FAMILY_NEW_ARRAY | HAK_TRAILER_RESIZED) - HAK_FAMILY_MALLOC;
+  uint64_t content = word ^ hak_trailer_key_of(p).word,
+           families = (HAK_FAMILY_NEW_ARRAY | HAK_TRAILER_RESIZED) - HAK_FAMILY_MALLOC;
   uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
   uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
-/* What lies between the fill and the trailer at `end` of a block that was resized: fills, or looks at, what is behind the fill of one size up
- * to behind that of another one. */
+/* What lies between the fill and the trailer at `end` of a block that was resized: fills, or looks at, what is behind
+ * the fill of one size up to behind that of another one. */
 void hak_trailer_fill_rest(void *p, size_t size, size_t to_size, size_t end);
 bool hak_trailer_rest_is_still(const void *p, size_t size, size_t to_size, size_t end);
 /* Looks at all of it. */

@@ -1,4 +1,5 @@
-/* The blocks of a heap: in pieces at first, then in slabs of its own; large ones in spans, and huge ones in mappings. */
+/* The blocks of a heap: in pieces at first, then in slabs of its own; large ones in spans, and huge ones in
+ * mappings. */
 #include "heap/heap.h"
 
 #include <string.h>
@@ -14,13 +15,14 @@ unsigned hak_heap_class(size_t size, size_t align) {
   if (size > HAK_SHARED_MAX) return HAK_CLASS_COUNT;
   if (align <= HAK_GRANULE) return hak_class_for(size);
   int class_code = hak_class_for_aligned(size, align);
-  return class_code < 0 || hak_class_size((unsigned)class_code) > HAK_SHARED_MAX ? HAK_CLASS_COUNT : (unsigned)class_code;
+  return class_code < 0 || hak_class_size((unsigned)class_code) > HAK_SHARED_MAX ? HAK_CLASS_COUNT
+                                                                                 : (unsigned)class_code;
 }
 
 /* --- the array of a heap's spans, under its lock --- */
 
-/* First ones of slabs and large blocks. What leaves the heap leaves its entry behind: it is good while the span has the heap's tag and says that it
- * is in this place. Stale ones go when the array is full. */
+/* First ones of slabs and large blocks. What leaves the heap leaves its entry behind: it is good while the span has the
+ * heap's tag and says that it is in this place. Stale ones go when the array is full. */
 
 #define FIRST_CAPACITY (HAK_META_SIZE / sizeof(hak_span *))
 
@@ -59,7 +61,8 @@ static bool make_span_room(hak_heap *h) {
   drop_stale(h);
   if (h->span_count < h->span_capacity - h->span_capacity / 4) return true;
   uint32_t capacity = h->span_capacity == 0 ? FIRST_CAPACITY : h->span_capacity * 2;
-  hak_span **larger = h->span_capacity == 0 ? (hak_span **)(void *)hak_meta_take() : hak_os_map(array_bytes(capacity), hak_os_page_size());
+  hak_span **larger = h->span_capacity == 0 ? (hak_span **)(void *)hak_meta_take()
+                                            : hak_os_map(array_bytes(capacity), hak_os_page_size());
   if (larger == NULL) return h->span_count < h->span_capacity;
   if (h->span_capacity != 0) {
     hak_budget_count_mapped(array_bytes(capacity));
@@ -176,8 +179,8 @@ bool hak_heap_set_aside(hak_heap *h, hak_lock *lock, size_t bytes) {
 
 /* --- pieces --- */
 
-/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes too: the alignment is kept there by
- * leaving bytes out. */
+/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes
+ * too: the alignment is kept there by leaving bytes out. */
 static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
   size_t bytes = hak_class_size(c);
   hak_lock_take(hak_heap_lock(h));
@@ -235,16 +238,19 @@ hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
 
 /* --- large blocks --- */
 
-/* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new one. */
+/* A freed mapping that is kept, cut to the size: the limit counts what was asked for, whatever is kept. Else a new
+ * one. */
 static void *map_block(size_t bytes, size_t align, bool *zeroed) {
   hak_freed kept = HAK_HARD(GUARDS) ? (hak_freed){0} : hak_kept_take(bytes, align);
   if ((*zeroed = kept.p == NULL)) return hak_huge_alloc(bytes, align, true);
-  if (kept.bytes != bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes)) return hak_huge_unmap(kept.p, kept.bytes), NULL;
+  if (kept.bytes != bytes && !hak_huge_unmap((char *)kept.p + bytes, kept.bytes - bytes))
+    return hak_huge_unmap(kept.p, kept.bytes), NULL;
   return hak_huge_adopt(kept.p, bytes, kept.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
 }
 
-/* The system may be the program's functions, so no lock is held while it is called. What is charged changes together with what the heap has, under the heap's lock: a
- * fork's child has either both or none. So a mapping is charged once it is there, and first looked at whether it would be. */
+/* The system may be the program's functions, so no lock is held while it is called. What is charged changes together
+ * with what the heap has, under the heap's lock: a fork's child has either both or none. So a mapping is charged once
+ * it is there, and first looked at whether it would be. */
 static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_huge_bytes(size);
   hak_heap_try t = {.refuser = hak_heap_refuser(h, bytes)};
@@ -299,7 +305,8 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
 }
 
 size_t hak_heap_large_size(const hak_span *s, const void *p) {
-  return HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES && s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
+  return HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES && s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT
+                                                                               : 0;
 }
 
 /* Of a block that is in no slab. */
@@ -385,7 +392,8 @@ static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak
   return n;
 }
 
-/* While the mapping changes, the block is in no index, and its bytes are what is charged for it: a fork's child, where nobody goes on with it, forgets both. */
+/* While the mapping changes, the block is in no index, and its bytes are what is charged for it: a fork's child, where
+ * nobody goes on with it, forgets both. */
 hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
   hak_heap_try t = {0};
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
@@ -518,7 +526,8 @@ void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), d); }
 
 void hak_heap_trim_some(hak_deferred *d) {
   static uint32_t next; /* relaxed: two threads may trim the same */
-  uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(), end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
+  uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(),
+           end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
   trim_from(first, end, d);
   hak_store_relaxed(&next, end >= indices ? 0 : end);
 }

@@ -1,22 +1,25 @@
-/* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a magazine, once the class has slabs; and one
- * for the large blocks of each number of spans, up to 256 KiB.
+/* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a
+ * magazine, once the class has slabs; and one for the large blocks of each number of spans, up to 256 KiB.
  *
- * A heap lists the caches that threads have of it. A thief takes what they have where a limit would refuse, before a heap is shown, deleted or has another limit, and by
- * the clock: it stores `thief` in some of them, has every thread pass a barrier, and empties those whose owner is not at them (docs/locking.md). It holds the registry's
- * lock meanwhile, under which neither heaps nor caches go; an owner that meets it waits for that. Blocks go back to a heap that may have ended. Counts are written by the
- * owner, and read by others (relaxed). */
+ * A heap lists the caches that threads have of it. A thief takes what they have where a limit would refuse, before a
+ * heap is shown, deleted or has another limit, and by the clock: it stores `thief` in some of them, has every thread
+ * pass a barrier, and empties those whose owner is not at them (docs/locking.md). It holds the registry's lock
+ * meanwhile, under which neither heaps nor caches go; an owner that meets it waits for that. Blocks go back to a heap
+ * that may have ended. Counts are written by the owner, and read by others (relaxed). */
 #include "heap/cache.h"
 
 #include <string.h>
 
 #include "tcache/counted.h"
 
-#define HOT_AFTER 32 /* calls of a thread for a heap, which has slabs for the class, beyond those that its place serves others */
+/* Calls of a thread for a heap, which has slabs for the class, beyond those that its place serves others */
+#define HOT_AFTER 32
 #define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
 #define MAGAZINE_BYTES HAK_SPAN_SIZE /* of a class; two blocks at least */
 
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
-_Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
+_Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE,
+               "each is a metadata block");
 
 hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = UINT32_MAX}; /* no heap's, nor an arena's */
 
@@ -39,9 +42,13 @@ static unsigned usable(unsigned c) {
 static void **empty_top(void **magazine, unsigned c) { return magazine + MAGAZINE_LAST - usable(c); }
 /* A large block of few spans is cached as it is; its place is that of the class as large. */
 static bool is_large(unsigned c) { return hak_class_size(c) > HAK_SHARED_MAX; }
-static size_t bytes_of(unsigned c) { return is_large(c) ? hak_align_up(hak_class_size(c), HAK_SPAN_SIZE) : hak_class_size(c); }
+static size_t bytes_of(unsigned c) {
+  return is_large(c) ? hak_align_up(hak_class_size(c), HAK_SPAN_SIZE) : hak_class_size(c);
+}
 /* Of a cache that has one. */
-static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
+static void **magazine_of(const hak_heap_cache *k, unsigned c) {
+  return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES);
+}
 static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
 
 HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
@@ -54,10 +61,14 @@ HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   return true;
 }
 
-static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0; }
+static unsigned count_of(const hak_heap_cache *k, unsigned c) {
+  return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0;
+}
 
 static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c] == NULL; }
-static bool is_full(const hak_heap_cache *k, unsigned c) { return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0; }
+static bool is_full(const hak_heap_cache *k, unsigned c) {
+  return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0;
+}
 
 /* --- whose it is --- */
 
@@ -80,8 +91,8 @@ static void count_from_zero(hak_heap_cache *k) {
   hak_store_relaxed(&k->frees, 0);
 }
 
-/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or a thief that has it. Under the heap's
- * lock: no fork has half of it. */
+/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or
+ * a thief that has it. Under the heap's lock: no fork has half of it. */
 static void fold(hak_heap_cache *k) {
   hak_heap *h = k->entry->heap;
   HAK_ASSERT(hak_heap_cache_has_heap(k));
@@ -98,7 +109,8 @@ static void fold(hak_heap_cache *k) {
 
 /* --- the owner and thieves --- */
 
-/* No lock may be held that a thief takes. May nest: a thief leaves a cache alone whose owner is at it, and waits for nobody with the lock. */
+/* No lock may be held that a thief takes. May nest: a thief leaves a cache alone whose owner is at it, and waits for
+ * nobody with the lock. */
 HAK_INLINE void enter(hak_heap_cache *k) {
   hak_add_own(&k->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
@@ -242,7 +254,8 @@ static hak_heap_cache *new_cache(const hak_tcache *t) {
   return k;
 }
 
-/* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count against the program. */
+/* Where the sum has to fall, below its limit or for a callback, or a request was refused: what is cached would count
+ * against the program. */
 HAK_INLINE bool has_to_fall(const hak_heap *h) {
   bool full = hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
   return full || hak_heap_is_near(h);
@@ -252,8 +265,8 @@ HAK_INLINE bool is_near(const hak_heap *h) {
   return h != NULL;
 }
 
-/* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches have of it finds this one under the lock, or has been there
- * before, and this one is found to be near the limit. */
+/* The heap has been used as often as others of its place: it has the place now. A thief that sets aside what caches
+ * have of it finds this one under the lock, or has been there before, and this one is found to be near the limit. */
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = hak_thread_make_heaps(t);
   if (th == NULL) return NULL;
@@ -316,7 +329,8 @@ static bool may_have_credit(const hak_heap *h) {
   return h == NULL;
 }
 
-/* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To count again takes a look at all classes, and may be refused. */
+/* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To
+ * count again takes a look at all classes, and may be refused. */
 HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
   bool near = is_near(h);
   if (HAK_LIKELY(!near && !hak_heap_is_aside(k))) return;
@@ -476,7 +490,8 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   return done;
 }
 
-/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near in the long way, now and then. */
+/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near
+ * in the long way, now and then. */
 void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
   hak_heap_cache *k = hak_heap_own_cache(h);
   if (k == NULL || !hak_heap_is_aside(k) || has_turn(k)) return NULL;
@@ -511,7 +526,8 @@ static bool is_of(const hak_heap_cache *k, const hak_heap *within) { /* registry
   return within == NULL || (hak_heap_cache_has_heap(k) && hak_heap_is_within(k->entry->heap, within));
 }
 
-/* What the calling thread has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since the last such call. */
+/* What the calling thread has of `within` and the heaps below it, NULL: of all; `idle`: if it has not been used since
+ * the last such call. */
 static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
   const hak_tcache *t = hak_tls.cache;
   hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
@@ -569,7 +585,8 @@ static void choose(theft *of, hak_heap_cache *k) {
   of->group[of->count++] = k;
 }
 
-/* Those that this theft did not come by, as many as a group takes. Heaps list their caches; of all heaps those that threads have are looked at. */
+/* Those that this theft did not come by, as many as a group takes. Heaps list their caches; of all heaps those that
+ * threads have are looked at. */
 static void choose_of_heaps(theft *of, hak_heap *top) {
   for (hak_heap *h = top; h != NULL && of->count < GROUP; h = hak_heap_next_below_locked(h, top)) {
     for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) choose(of, k);
@@ -588,7 +605,8 @@ static void choose_of_threads(theft *of) {
 
 /* The owner was not at it when all threads had seen `thief`, or it is left alone. */
 static void rob_group(theft *of, hak_deferred *d) {
-  for (unsigned i = 0; i < of->count; i++) hak_store_relaxed(&of->group[i]->thief, of->group[i]->thief | HAK_HEAP_THIEF);
+  for (unsigned i = 0; i < of->count; i++)
+    hak_store_relaxed(&of->group[i]->thief, of->group[i]->thief | HAK_HEAP_THIEF);
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
@@ -602,7 +620,8 @@ static void rob_group(theft *of, hak_deferred *d) {
   }
 }
 
-/* `within` NULL: all heaps. The reach lock keeps another theft, which would have another number, from coming between. */
+/* `within` NULL: all heaps. The reach lock keeps another theft, which would have another number, from coming
+ * between. */
 static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
   theft of;
   hak_lock_take(&hak_tcache_reach_lock);
@@ -655,7 +674,8 @@ void hak_heap_drain(hak_heap *h, hak_deferred *d) {
   do {
     if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return;
     draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;
-  } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining)); /* the thief's barrier is behind it: who is not at its cache then sees it */
+  /* The thief's barrier is behind it: who is not at its cache then sees it */
+  } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
   set_own_aside(h);
   bool all = rob_all(h, ASIDE, d);
   uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
@@ -692,7 +712,8 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 /* --- fork --- */
 
-/* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
+/* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What
+ * they counted is kept. */
 void hak_heap_fork_child(void) {
   hak_deferred d = {0};
   hak_heap_forget_lost();

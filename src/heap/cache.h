@@ -1,7 +1,9 @@
-/* What a thread keeps of a heap, and the short ways to it, inline in the entry points: some 40 instructions each. cache.c has the rest.
+/* What a thread keeps of a heap, and the short ways to it, inline in the entry points: some 40 instructions each.
+ * cache.c has the rest.
  *
- * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or reset is nobody's. Each is held by itself: the owner
- * counts in `busy` while it is at it, and a thief leaves it alone then, or has the owner wait (cache.c). */
+ * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or
+ * reset is nobody's. Each is held by itself: the owner counts in `busy` while it is at it, and a thief leaves it alone
+ * then, or has the owner wait (cache.c). */
 #ifndef HAK_HEAP_CACHE_H
 #define HAK_HEAP_CACHE_H
 
@@ -9,15 +11,17 @@
 
 #define HAK_HEAPS_OF_THREAD 32
 
-/* A heap's cache is in one of two places of a thread: where others have the first, as heaps made a power of two apart do, it may be in the second. */
+/* A heap's cache is in one of two places of a thread: where others have the first, as heaps made a power of two apart
+ * do, it may be in the second. */
 HAK_INLINE uint32_t hak_heap_first_place(uint32_t index) { return index % HAK_HEAPS_OF_THREAD; }
 HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
-  return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD; /* an odd number of places further */
+  /* An odd number of places further */
+  return (index + (index / HAK_HEAPS_OF_THREAD * 0x9e3779b1u >> 16 | 1)) % HAK_HEAPS_OF_THREAD;
 }
 
-/* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and does not count: the short ways, which charge nothing,
- * leave it alone. Such a cache may have a credit: bytes that are charged, of which its mallocs take, and to which its
- * frees add. */
+/* Of `thief`: the owner waits before its next call; and, near its heap's limit, what the cache has is set aside, and
+ * does not count: the short ways, which charge nothing, leave it alone. Such a cache may have a credit: bytes that are
+ * charged, of which its mallocs take, and to which its frees add. */
 #define HAK_HEAP_THIEF 1u
 #define HAK_HEAP_ASIDE 2u
 #define HAK_HEAP_CREDIT 4u
@@ -29,7 +33,8 @@ typedef struct hak_heap_cache {
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
-  int64_t most, below; /* relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
+  /* Relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
+  int64_t most, below;
   uint64_t requests, frees;
   /* Of a cache with a credit, a lock of the heap; relaxed: bytes charged since the counts were folded, of which those
    * live since are no credit; and how much credit it may have. */
@@ -69,7 +74,9 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
 }
 
 /* The heap is there: who uses it knows, or has the registry lock. */
-HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
+HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) {
+  return hak_load_relaxed(&k->entry->life) == k->life;
+}
 
 /* None, of a heap that has ended, or not used since the thread's cache was decayed last. */
 HAK_INLINE bool hak_heap_cache_is_idle(const hak_heap_cache *k) {
@@ -90,8 +97,8 @@ HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) {
   return HAK_UNLIKELY(most >= HAK_HEAP_RISES) ? most & ~HAK_HEAP_RISES : most - hak_load_relaxed(&k->below);
 }
 
-/* Of a cache that has one. It changes with what is live, by one store: a fork's child, where the thread is gone, has one
- * that fits its counts. */
+/* Of a cache that has one. It changes with what is live, by one store: a fork's child, where the thread is gone, has
+ * one that fits its counts. */
 HAK_INLINE int64_t hak_heap_credit(const hak_heap_cache *k) { return hak_load_relaxed(&k->charged) - hak_heap_live(k); }
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
@@ -129,7 +136,9 @@ HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
 /* Asked behind hak_heap_enter: what a thief did before is seen then. */
 HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
 
-HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) { return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0; }
+HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) {
+  return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0;
+}
 HAK_INLINE bool hak_heap_has_credit(const hak_heap_cache *k) {
   return (hak_load_relaxed(&k->thief) & HAK_HEAP_CREDIT) != 0;
 }

@@ -39,9 +39,12 @@ hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   return sum;
 }
 
-static size_t live_locked(const hak_heap *h) { return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live; }
+static size_t live_locked(const hak_heap *h) {
+  return hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts_locked(h).live;
+}
 
-/* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the tree, all is added again in one. */
+/* In steps: others make and end heaps between them. Where the heap that the sum has come to ends there, or leaves the
+ * tree, all is added again in one. */
 #define SUMMED_AT_ONCE 64 /* heaps in one hold of the lock, each with the counts of its caches */
 static size_t total_of(hak_heap *top) {
   for (bool at_once = false;; at_once = true) {

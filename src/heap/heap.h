@@ -1,15 +1,18 @@
 /* The heap box: heaps beside the main one (include/hakmem/heap.h), each with memory, limit and counts of its own.
  *
- * What a heap has comes in three forms. Its first blocks, of each class HAK_HEAP_PIECE_BYTES, are bumped, whatever their size, into *pieces* of 4 KiB,
- * of spans that heaps share (pieces.c): so a heap of 5 KB holds two. Further blocks of a class come from slabs of the heap (blocks.c), as an arena's do.
- * Blocks above HAK_SHARED_MAX are whole spans, or mappings (blocks.c). All spans of a heap have the page map code HAK_CODE_SAMPLED, which no thread cache of the main heap takes; the tag of
- * their first span has the heap's index. A thread that uses a heap often has a cache for it (cache.c).
+ * What a heap has comes in three forms. Its first blocks, of each class HAK_HEAP_PIECE_BYTES, are bumped, whatever
+ * their size, into *pieces* of 4 KiB, of spans that heaps share (pieces.c): so a heap of 5 KB holds two. Further blocks
+ * of a class come from slabs of the heap (blocks.c), as an arena's do. Blocks above HAK_SHARED_MAX are whole spans, or
+ * mappings (blocks.c). All spans of a heap have the page map code HAK_CODE_SAMPLED, which no thread cache of the main
+ * heap takes; the tag of their first span has the heap's index. A thread that uses a heap often has a cache for it
+ * (cache.c).
  *
- * Counting: `out` is what has left pieces and slabs, in thread caches or the program's; it is charged to the limits of the heap and all above it, before a block is
- * taken. The program's part of it is `live`, and in each cache a difference.
+ * Counting: `out` is what has left pieces and slabs, in thread caches or the program's; it is charged to the limits of
+ * the heap and all above it, before a block is taken. The program's part of it is `live`, and in each cache a
+ * difference.
  *
- * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache against thieves
- * (hak_heap_enter) before it takes the first. */
+ * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache
+ * against thieves (hak_heap_enter) before it takes the first. */
 #ifndef HAK_HEAP_HEAP_H
 #define HAK_HEAP_HEAP_H
 
@@ -33,7 +36,8 @@ typedef struct hak_piece {
 
 typedef hakmem_heap hak_heap;
 
-/* Of the table of heaps by index. Entries stay: a thread may ask of one whose heap has ended, and whose memory is something else. */
+/* Of the table of heaps by index. Entries stay: a thread may ask of one whose heap has ended, and whose memory is
+ * something else. */
 typedef struct hak_heap_entry {
   hak_heap *heap; /* release. An odd number: none; the next free entry, once it may be another's */
   uint64_t life;  /* relaxed: its; 0: none */
@@ -42,14 +46,15 @@ typedef struct hak_heap_entry {
 struct hakmem_heap {
   /* Read by each call, and seldom written: one cache line. */
   uint64_t id;      /* never used again */
-  uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
+  /* Another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
+  uint64_t life;
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
   bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
   uint32_t near_limit; /* hak_heap_near */
   size_t limit;     /* relaxed; SIZE_MAX: none */
-  /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there is none; HAK_HEAP_CALLED: it was
-   * called, and the sum has not fallen since, which whoever frees finds out. */
+  /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there
+   * is none; HAK_HEAP_CALLED: it was called, and the sum has not fallen since, which whoever frees finds out. */
   size_t share;
   uint64_t near_since_ms; /* relaxed */
   hak_heap *parent; /* registry lock */
@@ -59,7 +64,9 @@ struct hakmem_heap {
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
   hak_heap *first_child __attribute__((aligned(64))), *next_sibling, *prev_sibling, *next, *prev;
-  uint32_t shown;   /* walks that are at it, and heaps whose `lasting` it is: until none is, it keeps its place in the list, and its memory */
+  /* Walks that are at it, and heaps whose `lasting` it is: until none is, it keeps its place in the list, and its
+   * memory */
+  uint32_t shown;
   bool is_unlisted, is_released; /* it has left the list; its index is another's */
   hak_heap *lasting; /* the parent that it had, where it ended while it was shown */
   hak_heap *next_ended; /* relaxed; while it is in the stack of deleted heaps that have no block any more … */
@@ -68,7 +75,8 @@ struct hakmem_heap {
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
-  bool has_lost; /* a fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
+  /* A fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
+  bool has_lost;
   /* The heap's own lock (hak_heap_lock). */
   hak_piece *pieces, *current;
   uint32_t piece_count;
@@ -82,11 +90,12 @@ struct hakmem_heap {
   char name[HAK_HEAP_NAME];
 };
 
-/* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen. DRAINED: none of it does, and what is refused now
- * is refused for good. CREDITS: there is some room since, and caches may have a credit: bytes that they have charged for
- * the next blocks. */
+/* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen.
+ * DRAINED: none of it does, and what is refused now is refused for good. CREDITS: there is some room since, and caches
+ * may have a credit: bytes that they have charged for the next blocks. */
 enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED, HAK_HEAP_CREDITS };
-/* `near_limit` has that and, above these bits, how often DRAINED has ended since: so that who was in one drain does not end another. */
+/* `near_limit` has that and, above these bits, how often DRAINED has ended since: so that who was in one drain does not
+ * end another. */
 #define HAK_HEAP_NEAR_STATE 3u
 #define HAK_HEAP_NEAR_STEP 4u
 
@@ -100,19 +109,26 @@ HAK_INLINE uint32_t hak_heap_owner(const hak_heap *h) { return HAK_OWNER_HEAPS +
 /* --- registry.c: which heaps there are, and what counts to their limits --- */
 
 extern hak_lock hak_heaps_lock;
-/* Heaps share their locks: by index a heap has one of its own, one for each of its bins, and one that is held while it ends, which comes before the registry's. A
- * fork takes them all, whatever the number of heaps, and touches no heap. Neighbours by index have different ones. */
+/* Heaps share their locks: by index a heap has one of its own, one for each of its bins, and one that is held while it
+ * ends, which comes before the registry's. A fork takes them all, whatever the number of heaps, and touches no heap.
+ * Neighbours by index have different ones. */
 #define HAK_HEAP_LOCKS 256
 typedef struct hak_shared_lock {
   hak_lock lock;
 } __attribute__((aligned(64))) hak_shared_lock; /* a cache line: who has one does not disturb who has the next */
 extern hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
-HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) { return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock; }
+HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) {
+  return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock;
+}
 /* Bins of one heap follow each other, and so have different ones. */
-HAK_INLINE uint32_t hak_heap_bin_place(const hak_heap *heap, unsigned class_code) { return (heap->index * (HAK_CLASS_COUNT | 1u) + class_code) % HAK_HEAP_LOCKS; }
-HAK_INLINE hak_lock *hak_heap_bin_lock(const hak_heap *heap, unsigned class_code) { return &hak_heap_bin_locks[hak_heap_bin_place(heap, class_code)].lock; }
-/* Held while a heap, and those below it, lose their memory, and it begins another life: a fork has all of that or nothing. No function of the program runs
- * meanwhile. */
+HAK_INLINE uint32_t hak_heap_bin_place(const hak_heap *heap, unsigned class_code) {
+  return (heap->index * (HAK_CLASS_COUNT | 1u) + class_code) % HAK_HEAP_LOCKS;
+}
+HAK_INLINE hak_lock *hak_heap_bin_lock(const hak_heap *heap, unsigned class_code) {
+  return &hak_heap_bin_locks[hak_heap_bin_place(heap, class_code)].lock;
+}
+/* Held while a heap, and those below it, lose their memory, and it begins another life: a fork has all of that or
+ * nothing. No function of the program runs meanwhile. */
 hak_lock *hak_heap_end_lock(const hak_heap *heap);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
@@ -121,13 +137,14 @@ hak_heap *hak_heap_of_owner(uint32_t owner);
 hak_heap *hak_heap_make(const hakmem_heap_options *options);
 /* Whether it is one. Any value may be asked about that was a heap. */
 bool hak_heap_exists(const hak_heap *heap);
-/* Takes the heap, which has no child, out of the registry; is_top: and out of the sums of those above it, in which it counts with all that were below. Its index is another's
- * from the second call on, … */
+/* Takes the heap, which has no child, out of the registry; is_top: and out of the sums of those above it, in which it
+ * counts with all that were below. Its index is another's from the second call on, … */
 void hak_heap_end_life(hak_heap *heap, bool is_top, bool stays);
 void hak_heap_release(hak_heap *heap);
 /* … or it stays: it keeps its place in the list, and nobody finds it until it begins another life, empty. */
 void hak_heap_begin_life(hak_heap *heap, hak_heap *parent);
-/* The heap, which has no child, has no parent and no limit any more, and is listed no more; it ends with its last block. */
+/* The heap, which has no child, has no parent and no limit any more, and is listed no more; it ends with its last
+ * block. */
 void hak_heap_set_deleted(hak_heap *heap);
 /* A deleted heap that has no block any more, unlinked; NULL: there is none. */
 hak_heap *hak_heap_take_ended(void);
@@ -141,21 +158,25 @@ void hak_heap_drop_locks(hak_heap *heap);
 hak_heap *hak_heap_next_locked(const hak_heap *heap);
 /* The next heap of the tree below `top`, parents first; NULL: it was the last. */
 hak_heap *hak_heap_next_below_locked(hak_heap *heap, const hak_heap *top);
-/* The same for walks that hold no lock: the heap that is shown stays readable, whoever ends it meanwhile, until it is handed in for the next one. `deleted`: such ones
- * too. Who leaves a walk without either keeps 1 KiB from being used again, and nobody waiting. */
+/* The same for walks that hold no lock: the heap that is shown stays readable, whoever ends it meanwhile, until it is
+ * handed in for the next one. `deleted`: such ones too. Who leaves a walk without either keeps 1 KiB from being used
+ * again, and nobody waiting. */
 hak_heap *hak_heap_show_next(hak_heap *shown, bool deleted);
 void hak_heap_show_end(hak_heap *shown);
-/* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was, and returned. */
+/* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was,
+ * and returned. */
 hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
 size_t hak_heap_count(void);
 uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
-/* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
+/* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too
+ * low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 /* Whom that would return now. */
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
-/* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
+/* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due
+ * again. */
 void hak_heap_charge_back(hak_heap *heap, size_t bytes);
 /* Bytes that could be charged now. */
 size_t hak_heap_room(const hak_heap *heap);
@@ -191,7 +212,8 @@ void hak_piece_give_all(hak_heap *heap, bool *purge_due);
 /* Gives the piece that is bumped back, if it is empty. */
 void hak_piece_trim(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
-bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
+bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context,
+                     size_t *count);
 /* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
 const char *hak_piece_fault(const hak_piece *piece, uint32_t owner, size_t *live);
 extern hak_lock hak_pieces_lock;
@@ -212,18 +234,23 @@ unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
 hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t align);
 hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
-/* The short ways: of a class that has no slabs yet, from pieces, and of a heap whose blocks are not cached, from slabs; NULL: take the long one. */
+/* The short ways: of a class that has no slabs yet, from pieces, and of a heap whose blocks are not cached, from slabs;
+ * NULL: take the long one. */
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all, one or none; *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged, hak_heap **refuser);
+/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all, one or none; *refuser as
+ * above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged,
+                       hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
 /* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged,
+                  hak_deferred *deferred);
 /* The same of large blocks that were cached. */
 void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
-/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap was deleted, and it does. */
+/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap
+ * was deleted, and it does. */
 bool hak_heap_set_aside(hak_heap *heap, hak_lock *lock, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
@@ -239,26 +266,29 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool 
 void hak_heap_give_mapping(hak_heap *heap, void *p, hak_deferred *deferred);
 /* In the child of a fork, while all locks are held: what other threads were resizing is charged no more. */
 void hak_heap_forget_lost(void);
-/* Gives all memory back, blocks or not, but for mappings: how many hak_huge_free_ended has to give back, once no lock is held. */
+/* Gives all memory back, blocks or not, but for mappings: how many hak_huge_free_ended has to give back, once no lock
+ * is held. */
 size_t hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Whether a deleted heap has had its last block put back. */
 bool hak_heap_some_ended(void);
 /* Under the lock under which blocks were put back, or all of them: a deleted heap that has none any more is to end. */
 void hak_heap_note_end(hak_heap *heap);
-/* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no lock. */
+/* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no
+ * lock. */
 void hak_heap_trim_all(hak_deferred *deferred);
 void hak_heap_trim_some(hak_deferred *deferred);
 /* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
 void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
 /* Calls visit for each block that is a mapping; false: it said so. Then for each block, and how many those were. */
-bool hak_heap_visit_mappings(const hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
+bool hak_heap_visit_mappings(const hak_heap *heap, bool (*visit)(void *block, size_t size, void *context),
+                             void *context, size_t *count);
 size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
 
 /* --- cache.c: what a thread keeps of a heap --- */
 
-/* A block of a class that has slabs from the thread's cache of the heap, or through it; a large one, of its class, from the cache alone. .p NULL and no
- * refuser: there is no cache for it. */
+/* A block of a class that has slabs from the thread's cache of the heap, or through it; a large one, of its class, from
+ * the cache alone. .p NULL and no refuser: there is no cache for it. */
 hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned class_code, hak_deferred *deferred);
 /* The class by which a large block is cached; HAK_CLASS_COUNT: it is too large for it. */
 unsigned hak_heap_large_class(size_t bytes);
@@ -268,19 +298,22 @@ bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code
 void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
-/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second where that thread has no processor: false. True
- * as well where nothing can be taken, without membarrier. */
+/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second
+ * where that thread has no processor: false. True as well where nothing can be taken, without membarrier. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
 /* Whether the heap's blocks go into caches. */
 bool hak_heap_caches(const hak_heap *heap);
-/* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until the sum has fallen. */
+/* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until
+ * the sum has fallen. */
 void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
 /* Whether caches have something of the heap that does not count, and what they have charged for blocks to come. */
 bool hak_heap_has_aside_locked(const hak_heap *heap, size_t *credits);
 /* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
 void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
 bool hak_heap_push_aside(uint32_t tag, void *p);
-HAK_INLINE bool hak_heap_is_near(const hak_heap *h) { return (hak_load_relaxed(&h->near_limit) & HAK_HEAP_NEAR_STATE) != HAK_HEAP_NOT_NEAR; }
+HAK_INLINE bool hak_heap_is_near(const hak_heap *h) {
+  return (hak_load_relaxed(&h->near_limit) & HAK_HEAP_NEAR_STATE) != HAK_HEAP_NOT_NEAR;
+}
 /* The word, where the heap is drained; 0: it is not. */
 HAK_INLINE uint32_t hak_heap_drained(const hak_heap *h) {
   uint32_t word = hak_load_acquire(&h->near_limit);
@@ -307,7 +340,8 @@ typedef struct hak_heap_row {
   char name[HAK_HEAP_NAME];
 } hak_heap_row;
 
-/* Of a heap that stays, or is shown: one that has ended has nothing. Takes time for the heap's spans, and for the heaps below it. */
+/* Of a heap that stays, or is shown: one that has ended has nothing. Takes time for the heap's spans, and for the heaps
+ * below it. */
 void hak_heap_read(hak_heap *heap, hakmem_heap_stats *stats);
 /* Of one that is shown. False: it has ended. */
 bool hak_heap_read_row(hak_heap *heap, hak_heap_row *row);
@@ -318,11 +352,13 @@ typedef struct hak_heap_sums {
 } hak_heap_sums;
 hak_heap_sums hak_heap_sum(void);
 
-/* The thread's default heap, NULL: none, or it is gone, and the thread has none from here on. Only where hak_tls.in_heap. */
+/* The thread's default heap, NULL: none, or it is gone, and the thread has none from here on. Only where
+ * hak_tls.in_heap. */
 hak_heap *hak_heap_default(void);
 /* Sets it. False: no memory. cache: the thread's. */
 bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
-/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
+/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the
+ * first returned. */
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 /* Of what is sampled while requests come from it. */

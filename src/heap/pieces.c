@@ -1,8 +1,10 @@
-/* Pieces of 4 KiB, of spans that heaps share: the first blocks of each heap, bumped one behind the other, whatever their size.
+/* Pieces of 4 KiB, of spans that heaps share: the first blocks of each heap, bumped one behind the other, whatever
+ * their size.
  *
- * A span of pieces has two bitmaps by granule: where blocks start (the one that a slab's free blocks have), and which of these are live, in a metadata block with
- * what each piece is. The size of a block is the distance to the next start. Free blocks at the end of a piece's bumped part are bumped again; the others
- * wait until the piece is empty. Which pieces of a span are free is `free_pieces`, under the pieces' lock; spans that have some are listed. */
+ * A span of pieces has two bitmaps by granule: where blocks start (the one that a slab's free blocks have), and which
+ * of these are live, in a metadata block with what each piece is. The size of a block is the distance to the next
+ * start. Free blocks at the end of a piece's bumped part are bumped again; the others wait until the piece is empty.
+ * Which pieces of a span are free is `free_pieces`, under the pieces' lock; spans that have some are listed. */
 #include <string.h>
 
 #include "heap/heap.h"
@@ -15,7 +17,8 @@ typedef struct hak_shelf {
   hak_piece pieces[PIECES];
   uint64_t live[HAK_BITMAP_WORDS];
 } shelf;
-_Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16, "one metadata block a span, and as many pieces as `free_pieces` has bits");
+_Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16,
+               "one metadata block a span, and as many pieces as `free_pieces` has bits");
 
 hak_lock hak_pieces_lock;
 static hak_span *with_room; /* spans that have a free piece */
@@ -54,7 +57,8 @@ static hak_span *make_span(void) {
   shelf *sh = (shelf *)(void *)hak_meta_take();
   if (sh == NULL) return NULL;
   bool zeroed;
-  hak_pool_tags tags = {HAK_TAG(HAK_OWNER_PIECES, 1), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED}; /* as a slab of small blocks, to the pool */
+  /* As a slab of small blocks, to the pool */
+  hak_pool_tags tags = {HAK_TAG(HAK_OWNER_PIECES, 1), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED};
   hak_span *s = hak_pool_take(1, 1, tags, false, &zeroed);
   if (s == NULL) {
     hak_meta_give_one(sh);
@@ -158,7 +162,8 @@ static void *bump(hak_piece *k, size_t at, size_t bytes) {
 
 void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
   hak_assert_held(hak_heap_lock(h));
-  HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE && align <= HAK_PIECE_SIZE);
+  HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE &&
+             align <= HAK_PIECE_SIZE);
   size_t at = h->current == NULL ? SIZE_MAX : place_in(h->current, bytes, align);
   if (at != SIZE_MAX) return bump(h->current, at, bytes);
   hak_piece *k = take_pieces(hak_heap_owner(h), (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
@@ -187,14 +192,15 @@ size_t hak_piece_block_size(const hak_span *s, const void *p) {
   const hak_piece *k = piece_at(s, p);
   const uint64_t *starts = starts_of(s);
   size_t start = granule_of(p);
-  bool is_block = (uintptr_t)p % HAK_GRANULE == 0 && k->count > 0 && has_bit(starts, start) && has_bit(shelf_of(s)->live, start);
+  bool is_block =
+      (uintptr_t)p % HAK_GRANULE == 0 && k->count > 0 && has_bit(starts, start) && has_bit(shelf_of(s)->live, start);
   return is_block ? length_of(k, starts, start) * HAK_GRANULE : 0;
 }
 
 uint32_t hak_piece_owner(const hak_span *s, const void *p) { return hak_load_relaxed(&piece_at(s, p)->owner); }
 
-/* Free blocks at the end of what is bumped are bumped again: 10,000 heaps of 5 KB, each block beside two short-lived ones, hold 2.3 times what they were
- * asked for, 3.7 times without. */
+/* Free blocks at the end of what is bumped are bumped again: 10,000 heaps of 5 KB, each block beside two short-lived
+ * ones, hold 2.3 times what they were asked for, 3.7 times without. */
 static void lower(hak_piece *k, const uint64_t *live, uint64_t *starts) {
   size_t first = first_granule(k);
   while (k->used > 0) {
@@ -245,14 +251,17 @@ void hak_piece_give_all(hak_heap *h, bool *purge_due) {
   h->piece_count = 0;
 }
 
-bool hak_piece_visit(const hak_piece *k, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count) {
+bool hak_piece_visit(const hak_piece *k, bool (*visit)(void *block, size_t size, void *context), void *context,
+                     size_t *count) {
   const hak_span *s = span_of(k);
   const uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
   size_t first = first_granule(k);
   for (size_t i = first; i < first + k->used; i++) {
     if (!has_bit(live, i)) continue;
     ++*count;
-    if (!visit((void *)hak_align_down((uintptr_t)k->address, HAK_SPAN_SIZE) + i * HAK_GRANULE, length_of(k, starts, i) * HAK_GRANULE, context)) return false;
+    if (!visit((void *)hak_align_down((uintptr_t)k->address, HAK_SPAN_SIZE) + i * HAK_GRANULE,
+               length_of(k, starts, i) * HAK_GRANULE, context))
+      return false;
   }
   return true;
 }

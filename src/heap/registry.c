@@ -19,7 +19,9 @@ static uint32_t free_index;  /* + 1; each free entry has the next one's, as a nu
 static uint64_t latest_life; /* and id */
 static size_t heap_count;
 static hak_heap *oldest, *newest;
-static hak_heap *ended_heaps; /* a stack: pushed under a heap's locks (release), popped under the registry lock, so by one at a time: none comes back meanwhile */
+/* A stack: pushed under a heap's locks (release), popped under the registry lock, so by one at a time: none comes back
+ * meanwhile */
+static hak_heap *ended_heaps;
 
 hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 static hak_shared_lock end_locks[END_LOCKS];
@@ -27,7 +29,8 @@ static hak_shared_lock end_locks[END_LOCKS];
 hak_lock *hak_heap_end_lock(const hak_heap *h) { return &end_locks[h == NULL ? 0 : h->index % END_LOCKS].lock; }
 
 static hak_heap_entry *entry_at(uint32_t index) {
-  hak_heap_entry *chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
+  hak_heap_entry *chunk =
+      index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
   return chunk == NULL ? NULL : &chunk[index % CHUNK];
 }
 
@@ -95,7 +98,8 @@ static void link_locked(hak_heap *h, hak_heap *parent) {
 }
 
 static bool is_wrong(const hakmem_heap_options *o) {
-  return o->size != sizeof *o || (o->flags & ~HAKMEM_HEAP_UNCACHED) != 0 || (o->name != NULL && strnlen(o->name, HAK_HEAP_NAME) == HAK_HEAP_NAME);
+  return o->size != sizeof *o || (o->flags & ~HAKMEM_HEAP_UNCACHED) != 0 ||
+         (o->name != NULL && strnlen(o->name, HAK_HEAP_NAME) == HAK_HEAP_NAME);
 }
 
 hak_heap *hak_heap_make(const hakmem_heap_options *options) {
@@ -126,7 +130,8 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
 
 bool hak_heap_exists(const hak_heap *h) {
   uint32_t index = h->index;
-  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX && hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->life != 0;
+  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX &&
+         hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->life != 0;
 }
 
 static void leave_parent(hak_heap *h, bool counts) {
@@ -135,7 +140,8 @@ static void leave_parent(hak_heap *h, bool counts) {
   *(h->prev_sibling != NULL ? &h->prev_sibling->next_sibling : &h->parent->first_child) = h->next_sibling;
   if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h->prev_sibling;
   size_t out = hak_load_relaxed(&h->out);
-  for (hak_heap *above = h->parent; counts && out != 0 && above != NULL; above = above->parent) hak_sub_relaxed(&above->out, out);
+  for (hak_heap *above = h->parent; counts && out != 0 && above != NULL; above = above->parent)
+    hak_sub_relaxed(&above->out, out);
   h->parent = NULL;
 }
 
@@ -242,7 +248,9 @@ void hak_heap_set_deleted(hak_heap *h) {
 
 /* Two threads that give back the last blocks, under two locks, may both find that there is none left. */
 void hak_heap_note_end(hak_heap *h) {
-  if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) || hak_load_relaxed(&h->out) != 0 || hak_exchange_acquire(&h->has_ended, true)) return;
+  if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) || hak_load_relaxed(&h->out) != 0 ||
+      hak_exchange_acquire(&h->has_ended, true))
+    return;
   hak_heap *first = hak_load_relaxed(&ended_heaps);
   do hak_store_relaxed(&h->next_ended, first);
   while (!__atomic_compare_exchange_n(&ended_heaps, &first, h, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
@@ -250,12 +258,14 @@ void hak_heap_note_end(hak_heap *h) {
 
 bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&ended_heaps) != NULL); }
 
-/* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. Who gave the last one back may still have a
- * lock of it. */
+/* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. Who gave the last one
+ * back may still have a lock of it. */
 hak_heap *hak_heap_take_ended(void) {
   hak_lock_take(&hak_heaps_lock);
   hak_heap *h = hak_load_acquire(&ended_heaps);
-  while (h != NULL && !__atomic_compare_exchange_n(&ended_heaps, &h, hak_load_relaxed(&h->next_ended), true, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {}
+  while (h != NULL && !__atomic_compare_exchange_n(&ended_heaps, &h, hak_load_relaxed(&h->next_ended), true,
+                                                   __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+  }
   if (h != NULL) {
     hak_heap_take_locks(h);
     hak_heap_drop_locks(h);
@@ -287,7 +297,8 @@ static void each_bin_lock(const hak_heap *h, uint16_t bins, void (*call)(hak_loc
   }
 }
 
-/* Bins are made under the heap's own lock, which comes last: those that others make meanwhile have to be waited for, too. */
+/* Bins are made under the heap's own lock, which comes last: those that others make meanwhile have to be waited for,
+ * too. */
 void hak_heap_take_locks(hak_heap *h) {
   for (;;) {
     uint16_t made = made_bins(h);
@@ -343,7 +354,8 @@ void hak_heap_fork_unlock(void) {
 }
 
 bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
-  return each_of(end_locks, END_LOCKS, is) && is(&hak_heaps_lock) && (hak_load_relaxed(&indices) == 0 || each_shared_lock(is)) && is(&hak_pieces_lock);
+  return each_of(end_locks, END_LOCKS, is) && is(&hak_heaps_lock) &&
+         (hak_load_relaxed(&indices) == 0 || each_shared_lock(is)) && is(&hak_pieces_lock);
 }
 
 /* --- walks --- */
@@ -409,7 +421,9 @@ uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
 
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
 
-bool hak_heap_caches(const hak_heap *h) { return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0; }
+bool hak_heap_caches(const hak_heap *h) {
+  return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0;
+}
 
 /* --- what counts --- */
 
@@ -458,7 +472,9 @@ void hak_heap_charge_back(hak_heap *heap, size_t bytes) { charge_back_up_to(heap
 
 size_t hak_heap_share(const hak_heap *h) {
   size_t limit = hak_load_relaxed(&h->limit), percent = hak_load_relaxed(&h->percent);
-  return limit == SIZE_MAX || hak_load_relaxed(&h->callback) == NULL ? SIZE_MAX : limit / 100 * percent + limit % 100 * percent / 100;
+  return limit == SIZE_MAX || hak_load_relaxed(&h->callback) == NULL
+             ? SIZE_MAX
+             : limit / 100 * percent + limit % 100 * percent / 100;
 }
 
 #define FALLS_BY 16 /* part of the limit, as hakmem/heap.h promises */
@@ -468,7 +484,8 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
   hak_cas_acquire(&h->share, &called, share == 0 ? 0 : share - 1);
 }
 
-/* What is refused next has to empty caches, which takes a barrier of all threads, some 10 us for each: so not more often than that. */
+/* What is refused next has to empty caches, which takes a barrier of all threads, some 10 us for each: so not more
+ * often than that. */
 #define NEAR_LEAST_MS 10
 
 static bool rests(const hak_heap *h) { return hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) >= NEAR_LEAST_MS; }
@@ -513,10 +530,12 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
 
 void hak_heap_raise_peak(hak_heap *h, size_t live) {
   if ((int64_t)live <= 0) return;
-  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never live. */
+  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never
+   * live. */
   live = hak_min_size(live, hak_max_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->out)));
   size_t peak = hak_load_relaxed(&h->peak);
-  while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
 }
 
 void hak_heap_note_alloc(hak_heap *h, size_t bytes) {

@@ -1,5 +1,6 @@
-/* Arenas are heaps: those below opt.narenas are the main heap, all others were made by arenas.create. An index stays an arena's until it is destroyed; then
- * the lowest free one is given to the next. Locks: hak_je_lock for writes; a mallocx reads an arena's heap without (acquire). */
+/* Arenas are heaps: those below opt.narenas are the main heap, all others were made by arenas.create. An index stays an
+ * arena's until it is destroyed; then the lowest free one is given to the next. Locks: hak_je_lock for writes; a
+ * mallocx reads an arena's heap without (acquire). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,18 +18,26 @@ static HAK_TLS unsigned own_index;
 static pthread_key_t thread_key;
 static bool has_key;
 
-uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return (hak_os_now_ms() - (a == NULL ? arenas : a)->made_ms) * 1000000; }
+uint64_t hak_je_uptime_ns(const hak_je_arena *a) {
+  return (hak_os_now_ms() - (a == NULL ? arenas : a)->made_ms) * 1000000;
+}
 
 unsigned hak_je_arena_count(void) { return hak_load_relaxed(&arena_count); }
 
-hak_je_arena *hak_je_arena_at(size_t index) { return index < HAK_JE_ARENAS && hak_load_acquire(&arenas[index].made) ? &arenas[index] : NULL; }
+hak_je_arena *hak_je_arena_at(size_t index) {
+  return index < HAK_JE_ARENAS && hak_load_acquire(&arenas[index].made) ? &arenas[index] : NULL;
+}
 
 bool hak_je_arena_is_main(size_t index) { return index < main_count; }
 
 static void begin(unsigned index, const char *kind) {
   hak_je_arena *a = &arenas[index];
-  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ms = hak_os_now_ms(), .grow_limit = arenas[0].grow_limit,
-                       .oversize = arenas[0].oversize, .dss = arenas[0].dss};
+  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms,
+                      .muzzy_ms = hak_je_muzzy_ms,
+                      .made_ms = hak_os_now_ms(),
+                      .grow_limit = arenas[0].grow_limit,
+                      .oversize = arenas[0].oversize,
+                      .dss = arenas[0].dss};
   snprintf(a->name, sizeof a->name, "%s_%u", kind, index);
 }
 
@@ -69,7 +78,8 @@ int hak_je_arena_reset(size_t index) {
   hakmem_heap *heap = a == NULL ? NULL : a->heap;
   int saved = errno;
   hak_deferred d = {0};
-  size_t mappings = heap == NULL ? 0 : hak_heap_empty(heap, true, &d); /* under the lock, as the end: no snapshot looks into it meanwhile */
+  /* Under the lock, as the end: no snapshot looks into it meanwhile */
+  size_t mappings = heap == NULL ? 0 : hak_heap_empty(heap, true, &d);
   hak_lock_drop(&hak_je_lock);
   hak_heap_finish(mappings, &d);
   errno = saved;
@@ -103,7 +113,8 @@ static void leave(void) {
   own_index = 0;
 }
 
-/* Destructors of the program's that run later allocate as a thread does that chose no arena: this one counts no more, and may end. */
+/* Destructors of the program's that run later allocate as a thread does that chose no arena: this one counts no more,
+ * and may end. */
 static void leave_at_end(void *set) {
   (void)set;
   bool has_default = own_index != 0 && hak_tls.in_heap;
@@ -182,7 +193,9 @@ static void make_oversize(size_t least) {
 }
 
 void hak_je_arenas_start(void) {
-  arenas[0] = (hak_je_arena){.grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss};
+  arenas[0] = (hak_je_arena){.grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1),
+                             .oversize = hak_je_conf.oversize_threshold,
+                             .dss = hak_je_conf.dss};
   main_count = arena_count = (unsigned)hak_min_size(hak_je_conf.narenas, HAK_JE_ARENAS);
   for (unsigned i = 0; i < main_count; i++) {
     begin(i, "auto");

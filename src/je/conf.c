@@ -1,5 +1,5 @@
-/* jemalloc's settings: where they are read, in which form, and which options of hakmem follow from them. The rows are conf.def's. Runs before
- * libc's own constructor, so that nothing here may need the environment or allocate. */
+/* jemalloc's settings: where they are read, in which form, and which options of hakmem follow from them. The rows are
+ * conf.def's. Runs before libc's own constructor, so that nothing here may need the environment or allocate. */
 #include "je/je.h"
 
 #include <errno.h>
@@ -38,10 +38,11 @@ static const char *ignored;  /* what is taken, is no opt.*, and changes nothing 
 static const row rows[] = {
     {"lg_tcache_max", NULL, &lg_tcache_max, 0, 23, SIZE, CLIPPED},
 #define IGNORED(name) {#name, NULL, &ignored, 0, 0, TEXT, 0},
-    IGNORED(bin_shards) IGNORED(slab_sizes) IGNORED(narenas_ratio) IGNORED(tcache_ncached_max) IGNORED(hpa_purge_threshold_ratio)
-    IGNORED(hpa_hugification_threshold_ratio) IGNORED(prof_unbias)
+    IGNORED(bin_shards) IGNORED(slab_sizes) IGNORED(narenas_ratio) IGNORED(tcache_ncached_max)
+        IGNORED(hpa_purge_threshold_ratio) IGNORED(hpa_hugification_threshold_ratio) IGNORED(prof_unbias)
 #define FLAG(name, initial, meaning) {#name, NULL, &hak_je_conf.name, 0, 0, BOOL, 0},
-#define NUMBER(kind, name, initial, lowest, highest, beyond, meaning) {#name, NULL, &hak_je_conf.name, lowest, highest, kind, beyond},
+#define NUMBER(kind, name, initial, lowest, highest, beyond, meaning) \
+  {#name, NULL, &hak_je_conf.name, lowest, highest, kind, beyond},
 #define WORD(name, initial, words, meaning) {#name, words, &hak_je_conf.name, 0, 0, WORDS, 0},
 #define LINE(name, initial, letters, meaning) {#name, letters, &hak_je_conf.name, 0, 0, TEXT, 0},
 #include "je/conf.def"
@@ -99,7 +100,8 @@ static bool set_text(const row *r, const char *text) {
   size_t length = 0;
   if (strlen(text) >= sizeof texts - texts_used) return false;
   for (; *text != '\0'; text++)
-    if (r->words == NULL || (strchr(r->words, *text) != NULL && memchr(to, *text, length) == NULL)) to[length++] = *text;
+    if (r->words == NULL || (strchr(r->words, *text) != NULL && memchr(to, *text, length) == NULL))
+      to[length++] = *text;
   to[length] = '\0';
   texts_used += length + 1;
   *(const char **)r->value = to;
@@ -145,13 +147,17 @@ static void apply(const pair *p) {
   const row *r = find(p->name, (size_t)p->name_length);
   if (r == NULL) return complain("Invalid conf pair", p);
   snprintf(text, sizeof text, "%.*s", p->value_length, p->value);
-  bool known = (r->value == &hak_je_conf.narenas && strcmp(text, "default") == 0) || (p->value_length < VALUE_MAX && set(r, text, &beyond));
+  bool known = (r->value == &hak_je_conf.narenas && strcmp(text, "default") == 0) ||
+               (p->value_length < VALUE_MAX && set(r, text, &beyond));
   if (!known) return complain(beyond ? "Out-of-range conf value" : "Invalid conf value", p);
   if (r->value == &lg_tcache_max) hak_je_conf.tcache_max = (size_t)1 << lg_tcache_max;
-  if (hak_je_conf.confirm_conf) hak_je_say("<jemalloc>: -- Set conf value: %.*s:%.*s\n", p->name_length, p->name, p->value_length, p->value);
+  if (hak_je_conf.confirm_conf)
+    hak_je_say("<jemalloc>: -- Set conf value: %.*s:%.*s\n", p->name_length, p->name, p->value_length, p->value);
 }
 
-static bool is_of_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool is_of_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 /* The next pair of *at, which moves behind it. False: there is none, or *fault says what is there instead. */
 static bool next_pair(const char **at, pair *p, const char **fault) {
@@ -192,7 +198,9 @@ static void look_for_flags(const char *text) {
   bool unused;
   for (pair p; next_pair(&text, &p, &fault);) {
     const row *r = find(p.name, (size_t)p.name_length);
-    if (r == NULL || (r->value != &hak_je_conf.abort_conf && r->value != &hak_je_conf.confirm_conf) || p.value_length > 5) continue;
+    if (r == NULL || (r->value != &hak_je_conf.abort_conf && r->value != &hak_je_conf.confirm_conf) ||
+        p.value_length > 5)
+      continue;
     char value[6];
     snprintf(value, sizeof value, "%.*s", p.value_length, p.value);
     set(r, value, &unused);
@@ -211,9 +219,13 @@ static void read_source(const char *text) {
   } while (more);
 }
 
-void hak_je_set_decay_option(ssize_t ms) { hakmem_option_set("DECAY_MS", ms < 0 || ms > LONGEST_DECAY_MS ? LONGEST_DECAY_MS : ms); }
+void hak_je_set_decay_option(ssize_t ms) {
+  hakmem_option_set("DECAY_MS", ms < 0 || ms > LONGEST_DECAY_MS ? LONGEST_DECAY_MS : ms);
+}
 
-void hak_je_set_rate_option(size_t lg) { hakmem_option_set("HEAP_PROFILE_RATE", (int64_t)1 << hak_min_size(lg, LG_RATE_MOST)); }
+void hak_je_set_rate_option(size_t lg) {
+  hakmem_option_set("HEAP_PROFILE_RATE", (int64_t)1 << hak_min_size(lg, LG_RATE_MOST));
+}
 
 /* What they mean here. */
 static void set_options(void) {
@@ -271,13 +283,16 @@ int64_t hak_je_option(const char *name) {
   return value;
 }
 
-size_t hak_je_prof_lg_sample(void) { return hak_je_conf.prof ? hak_log2((uint64_t)hak_je_option("HEAP_PROFILE_RATE")) : 0; }
+size_t hak_je_prof_lg_sample(void) {
+  return hak_je_conf.prof ? hak_log2((uint64_t)hak_je_option("HEAP_PROFILE_RATE")) : 0;
+}
 
 void hak_je_conf_settle(void) {
   static const char *const thp[] = {"never", "default", "always"};
   struct hak_je_conf *c = &hak_je_conf;
   int64_t decay_ms = hak_je_option("DECAY_MS");
-  if (decay_ms != LONGEST_DECAY_MS || (c->dirty_decay_ms >= 0 && c->dirty_decay_ms < decay_ms)) c->dirty_decay_ms = decay_ms;
+  if (decay_ms != LONGEST_DECAY_MS || (c->dirty_decay_ms >= 0 && c->dirty_decay_ms < decay_ms))
+    c->dirty_decay_ms = decay_ms;
   c->background_thread = hak_je_option("BACKGROUND") != 0;
   c->tcache = hak_je_option("TINY_HOT_RING_ENABLE") != 0;
   c->thp = thp[hak_je_option("THP")];

@@ -1,7 +1,7 @@
 /* mallctl, mallctlnametomib and mallctlbymib: names, their MIBs, and what reads and writes have in common.
  *
- * A MIB has for each component of a name that is a number the number, else the first row of the table that begins with the name's components up to
- * there: so the last component of a whole name's MIB is its row. */
+ * A MIB has for each component of a name that is a number the number, else the first row of the table that begins with
+ * the name's components up to there: so the last component of a whole name's MIB is its row. */
 #include "je/ctl.h"
 
 #include <errno.h>
@@ -85,7 +85,8 @@ static int give_value(const row *r, const hak_ctl_call *c, const size_t *numbers
     value = value_of(r, numbers, NULL);
   } else {
     hak_lock_take(&hak_je_lock);
-    value = value_of(r, numbers, hak_je_figures_locked(strncmp(r->name, "stats.arenas.", 13) == 0 ? numbers[0] : HAK_JE_ALL));
+    value = value_of(r, numbers,
+                     hak_je_figures_locked(strncmp(r->name, "stats.arenas.", 13) == 0 ? numbers[0] : HAK_JE_ALL));
     hak_lock_drop(&hak_je_lock);
   }
   return hak_ctl_give(c, &value, bytes_of[r->type]);
@@ -126,7 +127,8 @@ static size_t first_alike(const row *r, size_t depth) {
   return i;
 }
 
-/* Whether there is such a number where a name has <letter>. The number of arenas stands for all of them, as it did before MALLCTL_ARENAS_ALL. */
+/* Whether there is such a number where a name has <letter>. The number of arenas stands for all of them, as it did
+ * before MALLCTL_ARENAS_ALL. */
 static bool is_number_of(char letter, size_t number) {
   switch (letter) {
     case 'a': return number == HAK_JE_ALL || number == HAK_JE_DESTROYED || number <= hak_je_arena_count();
@@ -222,4 +224,6 @@ int hak_ctl_call_name(const char *name, void *oldp, size_t *oldlenp, void *newp,
   return error != 0 ? error : call_mib(mib, length, oldp, oldlenp, newp, newlen);
 }
 
-int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen) { return hak_ctl_call_name(name, oldp, oldlenp, newp, newlen); }
+int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
+  return hak_ctl_call_name(name, oldp, oldlenp, newp, newlen);
+}

@@ -18,7 +18,8 @@ typedef struct hak_ctl_call {
   size_t given_bytes;
 } hak_ctl_call;
 
-/* All return 0 or an errno value. Gives the program a value: where it has room for another length, as many bytes as fit, with EINVAL. */
+/* All return 0 or an errno value. Gives the program a value: where it has room for another length, as many bytes as
+ * fit, with EINVAL. */
 int hak_ctl_give(const hak_ctl_call *call, const void *value, size_t bytes);
 /* Takes what it has given, if it has: *value stays else. EINVAL: of another length. */
 int hak_ctl_take(const hak_ctl_call *call, void *value, size_t bytes);

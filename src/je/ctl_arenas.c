@@ -90,7 +90,8 @@ int hak_ctl_arena_dss(const hak_ctl_call *c) {
   if (a == NULL) return EFAULT;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   for (unsigned i = 0; error == 0 && wanted != NULL && i < 3; i++) {
-    if (strcmp(wanted, words[i]) == 0) word = strcmp(wanted, a->dss) == 0 ? a->dss : words[i]; /* what was read stays the same string */
+    /* What was read stays the same string */
+    if (strcmp(wanted, words[i]) == 0) word = strcmp(wanted, a->dss) == 0 ? a->dss : words[i];
   }
   if (error == 0 && c->given != NULL && word == NULL) error = EINVAL;
   if (error == 0) error = hak_ctl_give(c, &a->dss, sizeof a->dss);
@@ -143,7 +144,8 @@ int hak_ctl_arena_name(const hak_ctl_call *c) {
   return 0;
 }
 
-/* With hooks for extents, which this allocator does not call, there is none. config: begins with the pointer to them. */
+/* With hooks for extents, which this allocator does not call, there is none. config: begins with the pointer to
+ * them. */
 static int create(const hak_ctl_call *c, void **config, size_t bytes) {
   unsigned index = 0;
   if (c->old != NULL && c->old_bytes != NULL && *c->old_bytes != sizeof index) {

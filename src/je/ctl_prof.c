@@ -1,5 +1,5 @@
-/* mallctl's prof.* and thread.prof.*: the heap profile, where opt.prof says that there is to be one. As in jemalloc, where it does not, reading says no, and
- * all else ENOENT. */
+/* mallctl's prof.* and thread.prof.*: the heap profile, where opt.prof says that there is to be one. As in jemalloc,
+ * where it does not, reading says no, and all else ENOENT. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,8 @@ int hak_ctl_prof_active(const hak_ctl_call *c) {
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
-/* What stands before the file's ending: m and a number, or f. False: the prefix is empty, so that there are no such files. */
+/* What stands before the file's ending: m and a number, or f. False: the prefix is empty, so that there are no such
+ * files. */
 static bool own_name(char *out, size_t room, bool final) {
   hak_lock_take(&hak_je_lock);
   const char *before = prefix[0] != '\0' ? prefix : hak_je_conf.prof_prefix;

@@ -1,4 +1,5 @@
-/* mallctl's experimental.utilization: how full the slab is that a block is in, for a program that moves blocks together. */
+/* mallctl's experimental.utilization: how full the slab is that a block is in, for a program that moves blocks
+ * together. */
 #include <errno.h>
 #include <string.h>
 
@@ -54,7 +55,9 @@ int hak_ctl_query(const hak_ctl_call *c) {
   } answer = {0};
   const void *p;
   const hak_span *slab;
-  if (c->old == NULL || c->old_bytes == NULL || *c->old_bytes != sizeof answer || c->given == NULL || c->given_bytes != sizeof p) return EINVAL;
+  if (c->old == NULL || c->old_bytes == NULL || *c->old_bytes != sizeof answer || c->given == NULL ||
+      c->given_bytes != sizeof p)
+    return EINVAL;
   memcpy(&p, c->given, sizeof p);
   use u = use_of(p, &slab);
   answer.free = u.free, answer.regions = u.regions, answer.bytes = u.bytes;
@@ -79,8 +82,8 @@ int hak_ctl_query(const hak_ctl_call *c) {
 int hak_ctl_batch_query(const hak_ctl_call *c) {
   size_t count = c->given_bytes / sizeof(void *);
   const hak_span *slab;
-  if (c->old == NULL || c->old_bytes == NULL || c->given == NULL || count == 0 || c->given_bytes != count * sizeof(void *) ||
-      *c->old_bytes != count * sizeof(use))
+  if (c->old == NULL || c->old_bytes == NULL || c->given == NULL || count == 0 ||
+      c->given_bytes != count * sizeof(void *) || *c->old_bytes != count * sizeof(use))
     return EINVAL;
   for (size_t i = 0; i < count; i++) {
     const void *p;

@@ -106,7 +106,8 @@ static uint64_t active_of(const hakmem_stats *t) {
 #define GROUPS (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS)
 _Static_assert(HAK_HUGE_PAGE_SPANS == 32, "two huge pages to a word of a chunk's bitmaps");
 
-/* Of chunks that ask for huge pages: spans in use; and free ones that were never written to, but share a huge page with others. */
+/* Of chunks that ask for huge pages: spans in use; and free ones that were never written to, but share a huge page with
+ * others. */
 typedef struct in_huge {
   size_t used, beside;
 } in_huge;
@@ -114,7 +115,8 @@ typedef struct in_huge {
 static void see_chunk(const hak_chunk *c, in_huge *h) {
   for (unsigned g = 0; g < GROUPS; g++) {
     unsigned shift = g % 2 * 32;
-    uint32_t free = (uint32_t)(c->free[g / 2] >> shift), kept = (uint32_t)((c->dirty[g / 2] | c->muzzy[g / 2]) >> shift);
+    uint32_t free = (uint32_t)(c->free[g / 2] >> shift),
+             kept = (uint32_t)((c->dirty[g / 2] | c->muzzy[g / 2]) >> shift);
     uint32_t absent = (uint32_t)(c->absent[g / 2] >> shift), clean = free & ~kept;
     h->used += 32u - (unsigned)__builtin_popcount(free | absent);
     if ((clean | absent) != UINT32_MAX) h->beside += (unsigned)__builtin_popcount(clean);
@@ -134,22 +136,27 @@ static in_huge look_at_huge(void) {
   return h;
 }
 
-/* Of tables for all spans, free bitmaps are touched where there are slabs: a page has eight spans', so about twice as many as slabs have. */
+/* Of tables for all spans, free bitmaps are touched where there are slabs: a page has eight spans', so about twice as
+ * many as slabs have. */
 static size_t touched_tables(const hakmem_stats *t) {
   static size_t most; /* hak_je_lock: they stay */
   size_t bitmap = HAK_BITMAP_WORDS * sizeof(uint64_t), spans = t->spans >> HAK_SPAN_SHIFT;
-  most = hak_max_size(most, spans * (sizeof(hak_span) + 1) + hak_min_size(spans, 2 * (t->slabs >> HAK_SPAN_SHIFT)) * bitmap);
+  most = hak_max_size(most,
+                      spans * (sizeof(hak_span) + 1) + hak_min_size(spans, 2 * (t->slabs >> HAK_SPAN_SHIFT)) * bitmap);
   return hak_min_size(t->own_tables, most);
 }
 
-/* As if each page of what is active, dirty and metadata had been written to, and huge pages wholly; no more than the kernel says that the process has
- * of anonymous memory, but always more than is active. */
+/* As if each page of what is active, dirty and metadata had been written to, and huge pages wholly; no more than the
+ * kernel says that the process has of anonymous memory, but always more than is active. */
 static size_t resident_of(const hakmem_stats *t, const hak_je_figures *f) {
   in_huge h = look_at_huge();
-  size_t used = (t->spans - t->free_dirty - t->free_clean) >> HAK_SPAN_SHIFT, never = used == 0 ? 0 : t->slab_never_allocated * hak_min_size(h.used, used) / used;
-  size_t bytes = f->active + f->dirty + t->own - t->own_tables + touched_tables(t) + (h.beside << HAK_SPAN_SHIFT) + never;
+  size_t used = (t->spans - t->free_dirty - t->free_clean) >> HAK_SPAN_SHIFT,
+         never = used == 0 ? 0 : t->slab_never_allocated * hak_min_size(h.used, used) / used;
+  size_t bytes =
+      f->active + f->dirty + t->own - t->own_tables + touched_tables(t) + (h.beside << HAK_SPAN_SHIFT) + never;
   hak_os_resident r;
-  if (hak_os_read_resident(&r)) bytes = hak_min_size(bytes, r.anonymous - hak_min_size(t->heaps_held, r.anonymous)); /* heaps have figures of their own */
+  /* Heaps have figures of their own */
+  if (hak_os_read_resident(&r)) bytes = hak_min_size(bytes, r.anonymous - hak_min_size(t->heaps_held, r.anonymous));
   return hak_max_size(pages(bytes), f->active + HAK_JE_PAGE);
 }
 
@@ -238,7 +245,8 @@ static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
   f->active = f->mapped = f->resident = hak_max_size(pages(stats.held), pages(stats.live));
 }
 
-/* Heaps that are no arenas count among all. What they have in sum was looked at before the arenas were: no more is live than they hold. */
+/* Heaps that are no arenas count among all. What they have in sum was looked at before the arenas were: no more is live
+ * than they hold. */
 static void add_other_heaps(const hakmem_stats *t, size_t live, size_t held) {
   if (t->heaps_held <= held) return;
   size_t others = pages(t->heaps_held - held);

@@ -1,9 +1,12 @@
-/* The je box: jemalloc's interface (<jemalloc/jemalloc.h> of 5.3, and its manual) over the core. Of libhakmem-je.so alone.
+/* The je box: jemalloc's interface (<jemalloc/jemalloc.h> of 5.3, and its manual) over the core. Of libhakmem-je.so
+ * alone.
  *
- * An arena is a heap: 0, and those up to opt.narenas, are the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
- * rows of one table (ctl.def). What statistics say is as of the last write of "epoch" (figures.c).
+ * An arena is a heap: 0, and those up to opt.narenas, are the main heap, which all threads share that chose none;
+ * arenas.create makes others (arenas.c). mallctl's names are the rows of one table (ctl.def). What statistics say is as
+ * of the last write of "epoch" (figures.c).
  *
- * One lock, hak_je_lock, before all of the core's: arenas' table, the snapshot, what was set. Allocation takes none of this box's locks. */
+ * One lock, hak_je_lock, before all of the core's: arenas' table, the snapshot, what was set. Allocation takes none of
+ * this box's locks. */
 #ifndef HAK_JE_JE_H
 #define HAK_JE_JE_H
 
@@ -13,17 +16,21 @@
 #include "entry/entry.h"
 
 #define HAK_JE_PAGE ((size_t)4096)
-#define HAK_JE_ARENAS 4095     /* the most: MALLOCX_ARENA has 12 bits, of which 0 says none. The next two stand for others */
+/* The most: MALLOCX_ARENA has 12 bits, of which 0 says none. The next two stand for others */
+#define HAK_JE_ARENAS 4095
 #define HAK_JE_ALL 4096        /* MALLCTL_ARENAS_ALL */
 #define HAK_JE_DESTROYED 4097  /* MALLCTL_ARENAS_DESTROYED */
 #define HAK_JE_NAME 32
 
 extern hak_lock hak_je_lock;
 
-/* --- conf.c: jemalloc's settings as this process has them, what mallctl shows as opt.*; written once, at the start --- */
+/* --- conf.c: jemalloc's settings as this process has them, what mallctl shows as opt.*; written once, at the start
+ * --- */
 
-#define HAK_JE_TYPES(TYPE) TYPE(BOOL, bool) TYPE(UNSIGNED, unsigned) TYPE(SIZE, size_t) TYPE(SSIZE, ssize_t) TYPE(U64, uint64_t) TYPE(I64, int64_t) \
-  TYPE(STRING, const char *) TYPE(POINTER, void *)
+#define HAK_JE_TYPES(TYPE) \
+  TYPE(BOOL, bool) \
+  TYPE(UNSIGNED, unsigned) TYPE(SIZE, size_t) TYPE(SSIZE, ssize_t) TYPE(U64, uint64_t) TYPE(I64, int64_t) \
+      TYPE(STRING, const char *) TYPE(POINTER, void *)
 #define HAK_JE_TYPEDEF(name, type) typedef type hak_je_##name;
 HAK_JE_TYPES(HAK_JE_TYPEDEF)
 
@@ -33,8 +40,8 @@ struct hak_je_conf {
 };
 extern struct hak_je_conf hak_je_conf;
 
-/* Reads malloc_conf, /etc/malloc.conf, MALLOC_CONF and malloc_conf_2_conf_harder, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
- * core reads its own settings, which are above these. */
+/* Reads malloc_conf, /etc/malloc.conf, MALLOC_CONF and malloc_conf_2_conf_harder, the later ones above the earlier, and
+ * sets hakmem's options by them. Called once, before the core reads its own settings, which are above these. */
 void hak_je_conf_read(char **variables);
 /* What one of these has, 1 to 4; NULL: nothing. */
 const char *hak_je_conf_source(unsigned source);
@@ -109,10 +116,12 @@ void hak_je_arenas_start(void);
 
 /* --- figures.c --- */
 
-/* What jemalloc calls small ends below four pages: programs have its constants. Larger classes are the first large ones here, in slabs or not. */
+/* What jemalloc calls small ends below four pages: programs have its constants. Larger classes are the first large ones
+ * here, in slabs or not. */
 #define HAK_JE_SMALL_MAX ((size_t)14336)
 #define HAK_JE_BINS 47      /* ordinary classes up to that */
-#define HAK_JE_LEXTENTS 192 /* the other ordinary ones, those of whole spans; then four to a doubling, up to PTRDIFF_MAX */
+/* The other ordinary ones, those of whole spans; then four to a doubling, up to PTRDIFF_MAX */
+#define HAK_JE_LEXTENTS 192
 /* Sizes of a class: bins', large ones'. */
 size_t hak_je_bin_size(size_t bin);
 uint32_t hak_je_bin_regions(size_t bin);

@@ -17,22 +17,25 @@ HAK_EXPORT void sdallocx(void *p, size_t size, int flags);
 
 #define NO_TCACHE 1
 
-/* Calls without a cache: what is due by the clock is looked at once in UNCACHED_CALLS of them, as a magazine's blocks pass between two looks elsewhere; and
- * once in UNCACHED_FLUSHES the thread's cache goes back: whoever frees so wants slabs to become empty, and what it holds would keep them. */
+/* Calls without a cache: what is due by the clock is looked at once in UNCACHED_CALLS of them, as a magazine's blocks
+ * pass between two looks elsewhere; and once in UNCACHED_FLUSHES the thread's cache goes back: whoever frees so wants
+ * slabs to become empty, and what it holds would keep them. */
 #define UNCACHED_CALLS 32
 #define UNCACHED_FLUSHES 512
 static HAK_TLS unsigned uncached_calls;
 
 static void end_uncached(hak_deferred *d) {
-  if (HAK_UNLIKELY(uncached_calls++ % UNCACHED_CALLS == 0) || d->purge_due || d->verdict != HAK_VERDICT_OK) hak_slow_exit(d);
+  if (HAK_UNLIKELY(uncached_calls++ % UNCACHED_CALLS == 0) || d->purge_due || d->verdict != HAK_VERDICT_OK)
+    hak_slow_exit(d);
   if (HAK_UNLIKELY(uncached_calls % UNCACHED_FLUSHES == 0)) hakmem_thread_idle();
 }
 
-/* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks there empties others. NULL: take
- * another way. */
+/* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks
+ * there empties others. NULL: take another way. */
 static void *take_uncached(size_t size, size_t align) {
   int c = size > HAK_SHARED_MAX ? -1 : hak_class_for_aligned(size, align);
-  if (c < 0 || !hak_started() || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size)) return NULL;
+  if (c < 0 || !hak_started() || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size))
+    return NULL;
   hak_deferred d = {0};
   hak_slow_entry(hak_pool_is_full());
   void *p = hak_arena_alloc((unsigned)c, &d);
@@ -43,7 +46,9 @@ static void *take_uncached(size_t size, size_t align) {
 /* Back to its slab at once. False: it is no block of a class, or more has to be done. */
 static bool give_uncached(void *p) {
   size_t offset, code = hak_tcache_code(p, &offset);
-  if (!hak_code_is_class((unsigned)code) || hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX || hak_tls.phase == HAK_THREAD_FORBIDDEN) return false;
+  if (!hak_code_is_class((unsigned)code) || hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX ||
+      hak_tls.phase == HAK_THREAD_FORBIDDEN)
+    return false;
   hak_deferred d = {0};
   hak_totals_take(p);
   hak_arena_free(p, (unsigned)code - 1, &d);
@@ -61,7 +66,9 @@ static void *zero(void *p, bool zeroed) {
 static void *alloc_plain(size_t size, size_t align, int flags) {
   bool zeros = (flags & HAK_JE_ZERO) != 0;
   unsigned cache = HAK_JE_TCACHE(flags);
-  void *p = cache == NO_TCACHE ? take_uncached(size, align) : cache > NO_TCACHE ? hak_je_tcache_pop(cache - 2, size, align) : NULL;
+  void *p = cache == NO_TCACHE  ? take_uncached(size, align)
+            : cache > NO_TCACHE ? hak_je_tcache_pop(cache - 2, size, align)
+                                : NULL;
   if (p != NULL) return zero(hak_totals_new(p), !zeros);
   if (zeros) return hak_aligned_calloc(align, 1, size);
   return align <= HAK_GRANULE ? hak_malloc(size) : hak_aligned(align, size);
@@ -70,7 +77,8 @@ static void *alloc_plain(size_t size, size_t align, int flags) {
 /* Of the main heap, whatever the thread's is, and however large. */
 static void *alloc_main(size_t size, size_t align, int flags) {
   bool was = hak_heap_suspend(), zeroed, zeros = (flags & HAK_JE_ZERO) != 0;
-  void *p = size < hak_oversize || zeros ? alloc_plain(size, align, flags) : hak_totals_new(hak_raw_large(size, align, false, &zeroed));
+  void *p = size < hak_oversize || zeros ? alloc_plain(size, align, flags)
+                                         : hak_totals_new(hak_raw_large(size, align, false, &zeroed));
   hak_heap_resume(was);
   return p;
 }
@@ -89,7 +97,8 @@ void *mallocx(size_t size, int flags) {
   if (HAK_LIKELY(flags == 0) && HAK_LIKELY(!hak_tls.in_heap)) return hak_malloc(size);
   size_t align = HAK_JE_ALIGN(flags);
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX / 2 || !hak_start()) return hak_no_memory();
-  return hak_or_no_memory(HAK_JE_ARENA(flags) != 0 ? alloc_in(HAK_JE_ARENA(flags) - 1, size, align, flags) : alloc_plain(size, align, flags));
+  return hak_or_no_memory(HAK_JE_ARENA(flags) != 0 ? alloc_in(HAK_JE_ARENA(flags) - 1, size, align, flags)
+                                                   : alloc_plain(size, align, flags));
 }
 
 size_t sallocx(const void *p, int flags) {
@@ -141,7 +150,8 @@ static bool grow_in_place(void *p, size_t size) {
   return grown;
 }
 
-/* Counts that a block has been resized, or moved by the kernel, and makes what it has more zero: is_zero where it reads so. Returns its size. */
+/* Counts that a block has been resized, or moved by the kernel, and makes what it has more zero: is_zero where it reads
+ * so. Returns its size. */
 static size_t note_resized(void *p, size_t before, bool zeros, bool is_zero) {
   size_t after = hak_totals_size(p);
   hak_totals.deallocated += before;
@@ -152,11 +162,12 @@ static size_t note_resized(void *p, size_t before, bool zeros, bool is_zero) {
   return after;
 }
 
-/* A large block that is to have zeros behind what it has: pages that nobody has touched, where that takes no larger copy than those zeros are. NULL: it
- * has to be moved. */
+/* A large block that is to have zeros behind what it has: pages that nobody has touched, where that takes no larger
+ * copy than those zeros are. NULL: it has to be moved. */
 static void *grow_zeroed(void *p, size_t before, size_t size, size_t align) {
   void *q = hak_resize_mapping(p, size, align);
-  bool by_kernel = q != NULL, by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* aligned so: it lacks the page of its colour */
+  /* Aligned so: it lacks the page of its colour */
+  bool by_kernel = q != NULL, by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0;
   if (q == NULL && size / 2 < before && !by_chance && grow_in_place(p, size)) q = p;
   if (q != NULL) note_resized(q, before, true, by_kernel);
   return q;
@@ -177,9 +188,11 @@ void *rallocx(void *p, size_t size, int flags) {
   /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
   size_t wanted = before <= HAK_SHARED_MAX ? hak_good_size(size, align) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
-  if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before)) return move(p, before, size, flags);
+  if (!here || wanted < before || ((align > HAK_GRANULE || HAK_JE_TCACHE(flags) > NO_TCACHE) && wanted != before))
+    return move(p, before, size, flags);
   bool grows_zeroed = (flags & HAK_JE_ZERO) != 0 && size > before && size > HAK_SHARED_MAX;
-  bool resized_in_arena = hak_resizes_in_arena; /* a callback of the program may call this while another call waits for it */
+  /* A callback of the program may call this while another call waits for it */
+  bool resized_in_arena = hak_resizes_in_arena;
   hak_resizes_in_arena = HAK_JE_ARENA(flags) != 0;
   void *q = grows_zeroed ? grow_zeroed(p, before, size, align) : resize(p, before, size, align, flags);
   hak_resizes_in_arena = resized_in_arena;

@@ -105,7 +105,8 @@ static void put_value(out *o, unsigned type, uint64_t value) {
     put(o, "%llu", (unsigned long long)value);
 }
 
-/* Every value of the table whose name is `pattern` and one component more; `prefix`: the same with its numbers. label: of a line of text. */
+/* Every value of the table whose name is `pattern` and one component more; `prefix`: the same with its numbers. label:
+ * of a line of text. */
 static void put_values(out *o, const char *pattern, const char *prefix, const char *label) {
   unsigned type;
   const char *full;
@@ -113,9 +114,12 @@ static void put_values(out *o, const char *pattern, const char *prefix, const ch
     size_t length = strlen(pattern);
     char asked[160];
     uint64_t value;
-    if (strncmp(full, pattern, length) != 0 || strpbrk(full + length, ".<") != NULL || type == HAK_CTL_NOTHING || type == HAK_CTL_POINTER) continue;
+    if (strncmp(full, pattern, length) != 0 || strpbrk(full + length, ".<") != NULL || type == HAK_CTL_NOTHING ||
+        type == HAK_CTL_POINTER)
+      continue;
     snprintf(asked, sizeof asked, "%s%s", prefix, full + length);
-    if (strcmp(asked, "arenas.create") == 0 || strcmp(asked, "arenas.lookup") == 0 || !value_of(asked, &value)) continue;
+    if (strcmp(asked, "arenas.create") == 0 || strcmp(asked, "arenas.lookup") == 0 || !value_of(asked, &value))
+      continue;
     if (o->json)
       name(o, strcmp(full + length, "uptime") == 0 ? "uptime_ns" : full + length);
     else
@@ -137,8 +141,10 @@ static void put_group(out *o, const char *title, const char *group) {
 
 /* --- parts --- */
 
-/* Classes by number, whose names begin as `before`. In text, where a class is a row of `kind`: those that are, or were, in use. */
-static void put_classes(out *o, const char *list, const char *pattern, const char *before, const char *kind, unsigned count) {
+/* Classes by number, whose names begin as `before`. In text, where a class is a row of `kind`: those that are, or were,
+ * in use. */
+static void put_classes(out *o, const char *list, const char *pattern, const char *before, const char *kind,
+                        unsigned count) {
   begin(o, list, '[');
   for (unsigned i = 0; i < count; i++) {
     char prefix[96], asked[128];
@@ -186,7 +192,8 @@ static void put_sums(out *o) {
     return;
   }
   put(o, "Allocated: %llu, active: %llu, metadata: %llu (n_thp 0), resident: %llu, mapped: %llu, retained: %llu\n",
-      number("stats.allocated"), number("stats.active"), number("stats.metadata"), number("stats.resident"), number("stats.mapped"), number("stats.retained"));
+      number("stats.allocated"), number("stats.active"), number("stats.metadata"), number("stats.resident"),
+      number("stats.mapped"), number("stats.retained"));
   put(o, "Count of realloc(non-null-ptr, 0) calls: %llu\nBackground threads: %llu\n", number("stats.zero_reallocs"),
       number("stats.background_thread.num_threads"));
 }
@@ -194,13 +201,18 @@ static void put_sums(out *o) {
 static bool leaves_out(const char *options, char letter) { return options != NULL && strchr(options, letter) != NULL; }
 
 static void put_arena(out *o, const char *title, unsigned arena, const char *options) {
-  bool bins = !leaves_out(options, 'b'), large = !leaves_out(options, 'l'), extents = !leaves_out(options, 'e'), mutexes = !leaves_out(options, 'x');
+  bool bins = !leaves_out(options, 'b'), large = !leaves_out(options, 'l'), extents = !leaves_out(options, 'e'),
+       mutexes = !leaves_out(options, 'x');
   char prefix[64], key[16];
   snprintf(key, sizeof key, "%u", arena);
   snprintf(prefix, sizeof prefix, "stats.arenas.%u.", arena);
   begin(o, *title != '\0' ? title : key, '{');
   if (!o->json)
-    put(o, *title != '\0' ? "%s arenas stats:\n" : "%sarenas[%u]:\n", *title == 'm' ? "Merged" : *title == 'd' ? "Destroyed" : "", arena);
+    put(o, *title != '\0' ? "%s arenas stats:\n" : "%sarenas[%u]:\n",
+        *title == 'm'   ? "Merged"
+        : *title == 'd' ? "Destroyed"
+                        : "",
+        arena);
   put_values(o, "stats.arenas.<s>.", prefix, "  ");
   static const char *const parts[] = {"small", "large"};
   for (unsigned i = 0; i < 2; i++) {
@@ -225,7 +237,8 @@ static void put_arenas(out *o, const char *options) {
   bool several = hak_je_arena_count() > 1;
   begin(o, "stats.arenas", '{');
   if (!leaves_out(options, 'm') && (several || leaves_out(options, 'a'))) put_arena(o, "merged", HAK_JE_ALL, options);
-  if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED)) put_arena(o, "destroyed", HAK_JE_DESTROYED, options);
+  if (!leaves_out(options, 'd') && hak_je_has_figures(HAK_JE_DESTROYED))
+    put_arena(o, "destroyed", HAK_JE_DESTROYED, options);
   for (unsigned i = 0; !leaves_out(options, 'a') && i < hak_je_arena_count(); i++) {
     if (hak_je_arena_at(i) != NULL && (i == 0 || !hak_je_arena_is_main(i))) put_arena(o, "", i, options);
   }
@@ -233,7 +246,10 @@ static void put_arenas(out *o, const char *options) {
 }
 
 void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options) {
-  out o = {.write = write_cb != NULL ? write_cb : malloc_message != NULL ? malloc_message : write_stderr, .context = context};
+  out o = {.write = write_cb != NULL         ? write_cb
+                    : malloc_message != NULL ? malloc_message
+                                             : write_stderr,
+           .context = context};
   uint64_t epoch = 1;
   size_t length = sizeof epoch;
   if (hak_ctl_call_name("epoch", &epoch, &length, &epoch, sizeof epoch) != 0) return;

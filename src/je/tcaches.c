@@ -1,5 +1,6 @@
-/* Explicit thread caches (tcache.create): of each small class a few blocks, the latest first, which their first words link. The program sees to it that
- * one thread at a time uses a cache. What no cache has comes from slabs, and goes back there. */
+/* Explicit thread caches (tcache.create): of each small class a few blocks, the latest first, which their first words
+ * link. The program sees to it that one thread at a time uses a cache. What no cache has comes from slabs, and goes
+ * back there. */
 #include "entry/slow_exit.h"
 #include "je/je.h"
 
@@ -17,7 +18,8 @@ unsigned hak_je_tcache_make(void) {
   size_t page = hak_os_page_size();
   hak_assert_held(&hak_je_lock);
   for (unsigned id = 0; id < HAK_JE_TCACHES; id++) {
-    if (cache_of(id) == NULL) hak_store_release(&caches[id], hak_os_map(hak_align_up(sizeof(explicit_cache), page), page));
+    if (cache_of(id) == NULL)
+      hak_store_release(&caches[id], hak_os_map(hak_align_up(sizeof(explicit_cache), page), page));
     if (caches[id] == NULL) break;
     if (caches[id]->taken) continue;
     caches[id]->taken = true;

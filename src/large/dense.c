@@ -9,14 +9,16 @@
 #define SAMPLES 16
 #define EMPTY_MOST (SAMPLES / 8) /* of the samples: a dense block has pages that hold zeros */
 
-/* What a block that is written to here and there holds for nothing, at most: as much as one extent can, whose chunk has huge pages. */
+/* What a block that is written to here and there holds for nothing, at most: as much as one extent can, whose chunk has
+ * huge pages. */
 #define TRUSTED_MOST (HAK_CHUNK_SPANS << HAK_SPAN_SHIFT)
 #define TRUSTED_LEAST (8 * HAK_HUGE_PAGE) /* beside so much a huge page of which a corner is used is little */
 #define TRUSTED_PART 4                    /* of the memory there is, at most: what is trusted may all be wasted */
 
 static int64_t proved; /* bytes */
 static size_t unseen;  /* bytes of new memory that came since a look */
-/* The block that has huge pages on trust; NULL: none; CLAIMED: a thread is about to make it. Another thread's may have its size for a moment. */
+/* The block that has huge pages on trust; NULL: none; CLAIMED: a thread is about to make it. Another thread's may have
+ * its size for a moment. */
 #define CLAIMED ((const void *)1)
 static const void *trusted;
 static size_t trusted_bytes;

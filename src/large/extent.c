@@ -5,9 +5,11 @@
 #include "large/dense.h"
 #include "pool/budget.h"
 
-/* Gives the pages of a dirty extent for `size` bytes back that such a block does not reach: they hold memory for nothing. */
+/* Gives the pages of a dirty extent for `size` bytes back that such a block does not reach: they hold memory for
+ * nothing. */
 static void drop_tail(hak_span *s, size_t size) {
-  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = ((size_t)s->span_count << HAK_SPAN_SHIFT) - used;
+  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()),
+         bytes = ((size_t)s->span_count << HAK_SPAN_SHIFT) - used;
   HAK_ASSERT(used <= (size_t)s->span_count << HAK_SPAN_SHIFT);
   if (bytes == 0) return;
   char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
@@ -17,7 +19,8 @@ static void drop_tail(hak_span *s, size_t size) {
 
 bool hak_extent_zero(void *p, size_t size) {
   size_t page = hak_os_page_size();
-  char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page), *last = (char *)hak_align_down((uintptr_t)end, page);
+  char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page),
+       *last = (char *)hak_align_down((uintptr_t)end, page);
   HAK_ASSERT(first < last);
   if (hak_region_find(p) == NULL || !hak_os_decommit_piece(first, (size_t)(last - first))) return false;
   memset(start, 0, (size_t)(first - start));
@@ -45,7 +48,8 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
 
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   hak_dense_grant dense = hak_dense_grants(size, zeros); /* all of it: an extent is less than what is trusted */
-  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense.bytes != 0, zeroed);
+  hak_span *s =
+      hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense.bytes != 0, zeroed);
   if (s == NULL || !*zeroed) hak_dense_note(NULL, size, dense);
   if (s == NULL) return NULL;
   s->start += draw_colour(s, size, align);

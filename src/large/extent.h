@@ -1,5 +1,6 @@
-/* Extents: blocks of 256 KiB to 32 MiB, and to 4 GiB where no mapping is to be had, as whole spans from the pool. An extent
- * starts in its first span, at the span's address or, where there is room behind what was asked for, at a colour; so its page map code tells an interior address from its start and every free is checked at the call. No lock
+/* Extents: blocks of 256 KiB to 32 MiB, and to 4 GiB where no mapping is to be had, as whole spans from the pool. An
+ * extent starts in its first span, at the span's address or, where there is room behind what was asked for, at a
+ * colour; so its page map code tells an interior address from its start and every free is checked at the call. No lock
  * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
 #define HAK_LARGE_EXTENT_H
@@ -8,9 +9,9 @@
 #include "pool/span_pool.h"
 
 #define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
-/* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
- * always fits. Hardened build: what lies between two guards. Where the process may have no mapping more at all, up to 4 GiB, aligned to
- * 2 GiB at most: growing the region takes none. */
+/* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up
+ * to one always fits. Hardened build: what lies between two guards. Where the process may have no mapping more at all,
+ * up to 4 GiB, aligned to 2 GiB at most: growing the region takes none. */
 #define HAK_EXTENT_CHUNK ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_CHUNK_SPANS) * HAK_SPAN_SIZE)
 #define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_LONGEST_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
@@ -18,12 +19,12 @@
 #define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
 #define HAK_EXTENT_TAGS ((hak_pool_tags){HAK_EXTENT_TAG, HAK_CODE_EXTENT, HAK_CODE_EXTENT_BODY})
 
-/* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache and class. Set
- * once, before the first block. */
+/* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache
+ * and class. Set once, before the first block. */
 extern HAK_HIDDEN bool hak_requests_noted;
 
-/* Where a block leaves a page of its spans, it starts at a colour, any multiple of 64 in that page but 0; so that large blocks do not all
- * lie in the same cache sets. */
+/* Where a block leaves a page of its spans, it starts at a colour, any multiple of 64 in that page but 0; so that large
+ * blocks do not all lie in the same cache sets. */
 #define HAK_EXTENT_COLOURED 4096
 
 /* Spans of an extent that holds `size` bytes. */
@@ -40,12 +41,13 @@ HAK_INLINE size_t hak_extent_least(size_t size, size_t align) {
 /* size: at most HAK_EXTENT_LONGEST. align: power of two, no more either. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
-/* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
- * one is told. */
+/* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the
+ * same time, one is told. */
 hak_verdict hak_extent_claim(hak_region *region, void *p);
 /* The second half: gives it to the pool. */
 void hak_extent_give(hak_region *region, void *p, bool *purge_due);
-/* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed that counts. */
+/* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed
+ * that counts. */
 bool hak_extent_zero(void *p, size_t size);
 size_t hak_extent_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */

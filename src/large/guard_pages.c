@@ -8,7 +8,9 @@ bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address) {
   return (uintptr_t)address - ((uintptr_t)p - HAK_SPAN_SIZE) < mapped_bytes(bytes);
 }
 
-bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_SPAN_SIZE, mapped_bytes(bytes)); }
+bool hak_guard_pages_unmap(void *p, size_t bytes) {
+  return hak_os_unmap((char *)p - HAK_SPAN_SIZE, mapped_bytes(bytes));
+}
 
 /* In a zone of a terabyte blocks follow each other from an address on that was drawn at random, each with as much room
  * behind it as it takes: there it may grow. Only hints: two threads may use one, and the kernel puts the second block
@@ -43,12 +45,14 @@ static bool some_marked;
 
 static void mark(char *start, size_t before, size_t bytes) {
   bool done = hak_os_mark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
-  if (done && !hak_os_mark_guard(start + before + bytes, HAK_SPAN_SIZE)) hak_os_unmark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
+  if (done && !hak_os_mark_guard(start + before + bytes, HAK_SPAN_SIZE))
+    hak_os_unmark_guard(start + before - HAK_SPAN_SIZE, HAK_SPAN_SIZE);
   if (done) hak_store_relaxed(&some_marked, true);
 }
 
-/* The last mapping that the process may have is a large one, from which blocks are cut, with marked pages for guards: of small ones there would be
- * no second. What was cut is not cut again. Dumps leave it out, as gcore would write all of it. Where memory is locked as it comes there is none. */
+/* The last mapping that the process may have is a large one, from which blocks are cut, with marked pages for guards:
+ * of small ones there would be no second. What was cut is not cut again. Dumps leave it out, as gcore would write all
+ * of it. Where memory is locked as it comes there is none. */
 #define LAST_BYTES (64 * HAK_GIB)
 static uintptr_t last; /* relaxed, both; 0: none */
 static size_t last_used;
@@ -58,7 +62,8 @@ static void make_last(void) {
   if (hak_load_relaxed(&last) != 0 || hak_main_region.populated) return;
   char *fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
   if (fresh == NULL) return;
-  bool done = hak_os_commit(fresh, LAST_BYTES) && __atomic_compare_exchange_n(&last, &none, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  bool done = hak_os_commit(fresh, LAST_BYTES) &&
+              __atomic_compare_exchange_n(&last, &none, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   if (done)
     hak_os_leave_out_of_dumps(fresh, LAST_BYTES);
   else

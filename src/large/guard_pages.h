@@ -1,4 +1,5 @@
-/* Hardened build: the mapping of a huge block lies between two inaccessible pieces of a span's size. Blocks are whole pages. */
+/* Hardened build: the mapping of a huge block lies between two inaccessible pieces of a span's size. Blocks are whole
+ * pages. */
 #ifndef HAK_LARGE_GUARD_PAGES_H
 #define HAK_LARGE_GUARD_PAGES_H
 
@@ -6,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left for them, the
- * pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */
+/* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left
+ * for them, the pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted);
 /* Unmaps a block with its guard pages. False: it could not; the memory may be there still. */
 bool hak_guard_pages_unmap(void *p, size_t bytes);

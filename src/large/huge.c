@@ -10,8 +10,10 @@
 #include "region/size_class.h"
 
 static size_t live_count, live_bytes;
-static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. Both counts are read by any thread, relaxed */
-static hak_huge_node *moving; /* what threads are resizing, in no tree meanwhile; linked by higher[0], and by lower[0] back */
+/* Of the live ones, those with an owner. Both counts are read by any thread, relaxed */
+static size_t owned_count, owned_bytes;
+/* What threads are resizing, in no tree meanwhile; linked by higher[0], and by lower[0] back */
+static hak_huge_node *moving;
 /* Blocks of heaps that have ended, until their mappings are given back. No heap has this owner. */
 static hak_huge_set ended = {.owner = UINT32_MAX};
 
@@ -38,7 +40,8 @@ static void remove_locked(hak_huge_node *n) {
 /* New memory, if the limit admits it. Guard pages are two mappings a block. */
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
-  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align, hak_load_relaxed(&live_count) < HAK_OS_MAPPINGS_PART) : hak_os_map(bytes, align);
+  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align, hak_load_relaxed(&live_count) < HAK_OS_MAPPINGS_PART)
+                             : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
   if (p == NULL)
     hak_os_count(&hak_os_stats.huge_fail);
@@ -76,9 +79,13 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
   if (p == NULL) return NULL;
   if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
-  if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0; /* mappings that were one when a page came can be one again */
+  /* Mappings that were one when a page came can be one again */
+  if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0;
   if (dense.bytes != 0) hak_os_huge_pages(p, dense.bytes);
-  return hak_huge_adopt(p, bytes, dense.bytes == 0 ? HAK_HUGE_PAGES_NONE : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT : HAK_HUGE_PAGES_ALL);
+  return hak_huge_adopt(p, bytes,
+                        dense.bytes == 0      ? HAK_HUGE_PAGES_NONE
+                        : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT
+                                              : HAK_HUGE_PAGES_ALL);
 }
 
 static hak_huge_pages set_pages(void *p, size_t bytes, bool huge) {
@@ -192,7 +199,9 @@ static void *remap(void *p, size_t old_bytes, size_t bytes, bool may_move) {
   HAK_ASSERT(bytes != old_bytes && bytes % hak_os_page_size() == 0);
   if (bytes > old_bytes) hak_kept_make_room(bytes - old_bytes);
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
-  void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes, may_move) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
+  void *moved = !HAK_HARD(GUARDS)                             ? hak_os_remap(p, old_bytes, bytes, may_move)
+                : hak_guard_pages_resize(p, old_bytes, bytes) ? p
+                                                              : NULL;
   if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
   if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
   return moved;
@@ -242,7 +251,8 @@ bool hak_huge_take_lost(hak_huge_set **set, size_t *bytes) {
   return n != NULL;
 }
 
-/* At each doubling what the block held tells whether more of it will be dense. A part of it alone is not trusted: that is filled by now. */
+/* At each doubling what the block held tells whether more of it will be dense. A part of it alone is not trusted: that
+ * is filled by now. */
 static hak_huge_pages judge(void *p, size_t old_bytes, size_t bytes, hak_huge_pages pages) {
   hak_dense_grant dense = hak_dense_grants(bytes, false), none = {0, false};
   bool all = dense.bytes >= bytes;

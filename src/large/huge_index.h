@@ -1,6 +1,7 @@
-/* Which huge blocks there are: a search tree by address of all, and one of each heap's. Both are treaps of the same nodes, whose priorities are made of
- * addresses: some 2 ln n steps deep, whatever the order in which blocks come and go. Nodes are parts of metadata blocks, which stay: no look-up fails for lack
- * of memory, and a walk goes on from an address, not from a place in a table. All under hak_huge_lock. */
+/* Which huge blocks there are: a search tree by address of all, and one of each heap's. Both are treaps of the same
+ * nodes, whose priorities are made of addresses: some 2 ln n steps deep, whatever the order in which blocks come and
+ * go. Nodes are parts of metadata blocks, which stay: no look-up fails for lack of memory, and a walk goes on from an
+ * address, not from a place in a table. All under hak_huge_lock. */
 #ifndef HAK_LARGE_HUGE_INDEX_H
 #define HAK_LARGE_HUGE_INDEX_H
 
@@ -13,7 +14,11 @@
 /* By what a node is in a tree; it has links for each. */
 typedef enum hak_huge_order { HAK_HUGE_OF_ALL, HAK_HUGE_OF_SET, HAK_HUGE_ORDERS } hak_huge_order;
 
-typedef enum hak_huge_pages { HAK_HUGE_PAGES_NONE, HAK_HUGE_PAGES_ALL, HAK_HUGE_PAGES_FRONT /* huge ones at the front: two mappings */ } hak_huge_pages;
+typedef enum hak_huge_pages {
+  HAK_HUGE_PAGES_NONE,
+  HAK_HUGE_PAGES_ALL,
+  HAK_HUGE_PAGES_FRONT /* huge ones at the front: two mappings */
+} hak_huge_pages;
 
 typedef struct hak_huge_node {
   uintptr_t start;

@@ -31,7 +31,9 @@ static size_t excess_locked(size_t more) {
 }
 
 bool hak_kept_put(void *p, size_t bytes, bool huge_pages, bool *over) {
-  if (hak_config_lean() || hak_load_relaxed(&hak_config.decay_ms) == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
+  if (hak_config_lean() || hak_load_relaxed(&hak_config.decay_ms) == 0 || hak_budget_near_now() ||
+      hak_load_relaxed(&hak_kept_no_mappings))
+    return false;
   hak_freed r = {p, bytes, hak_os_now_ms(), huge_pages};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */
@@ -64,8 +66,8 @@ void hak_kept_replace(size_t size, size_t align) {
   if (r.p != NULL) hak_huge_unmap(r.p, r.bytes);
 }
 
-/* The oldest, if it came until then or so much is kept too much, or a piece of `most_bytes` at the end of it. p is NULL where there is
- * none. */
+/* The oldest, if it came until then or so much is kept too much, or a piece of `most_bytes` at the end of it. p is NULL
+ * where there is none. */
 static hak_freed take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
   hak_assert_held(&hak_huge_lock);
   hak_freed *oldest = &hak_kept.all[0];

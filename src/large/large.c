@@ -9,7 +9,9 @@ static size_t large_least(size_t size, size_t align) {
 }
 
 size_t hak_good_size(size_t size, size_t align) {
-  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  int c = align > HAK_GRANULE     ? hak_class_for_aligned(size, align)
+          : size <= HAK_SMALL_MAX ? (int)hak_class_for(size)
+                                  : -1;
   return c >= 0 ? hak_class_size((unsigned)c) : large_least(size, align);
 }
 
@@ -22,8 +24,8 @@ void *hak_large_reuse(size_t size, size_t align) {
   return hak_huge_adopt(r.p, r.bytes, r.huge_pages ? HAK_HUGE_PAGES_ALL : HAK_HUGE_PAGES_NONE);
 }
 
-/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
- * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
+/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more,
+ * as under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   *zeroed = false;

@@ -1,4 +1,5 @@
-/* What the lists of mappings share: live ones (huge.c), kept ones (kept.c) and, in the hardened build, those in quarantine. */
+/* What the lists of mappings share: live ones (huge.c), kept ones (kept.c) and, in the hardened build, those in
+ * quarantine. */
 #ifndef HAK_LARGE_MAPPING_H
 #define HAK_LARGE_MAPPING_H
 

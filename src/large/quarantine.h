@@ -1,4 +1,5 @@
-/* Hardened build: freed huge blocks. The memory goes at once; the addresses stay inaccessible until HAK_FREED_MAX others were freed. */
+/* Hardened build: freed huge blocks. The memory goes at once; the addresses stay inaccessible until HAK_FREED_MAX
+ * others were freed. */
 #ifndef HAK_LARGE_QUARANTINE_H
 #define HAK_LARGE_QUARANTINE_H
 

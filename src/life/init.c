@@ -1,9 +1,10 @@
 /* Constructor and destructor: fork handlers, settings, prewarming, reports at exit.
  * malloc works before the first and after the second.
  *
- * The constructor runs before all others, libc's too (-z initfirst; override/first.c): prepare handlers run in the reverse
- * order of their registration, and one that waits for a thread that allocates would wait for ever if ours had run before it. So
- * the constructor uses nothing of libc that libc's constructor sets up, which is environ, argv and program_invocation_name. */
+ * The constructor runs before all others, libc's too (-z initfirst; override/first.c): prepare handlers run in the
+ * reverse order of their registration, and one that waits for a thread that allocates would wait for ever if ours had
+ * run before it. So the constructor uses nothing of libc that libc's constructor sets up, which is environ, argv and
+ * program_invocation_name. */
 #include "life/init.h"
 
 #include <stdlib.h>
@@ -41,7 +42,8 @@ static void load_settings(char **variables) {
   bool late = hak_started();
   hak_config_load(variables);
   if (late && hak_config.tiny_max_class != tiny_max_class) {
-    hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n", (long long)tiny_max_class);
+    hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n",
+              (long long)tiny_max_class);
     hak_config.tiny_max_class = tiny_max_class;
   }
 }

@@ -24,12 +24,13 @@
 #include "watch/profiler.h"
 #include "watch/samplers.h"
 
-/* A thread is young for so many slow paths, those of as many blocks as a magazine holds, allocated and freed: it has no cache, which would be
- * some 20 KB with the magazines and blocks in it, and threads of a large pool may never need one. A block straight from the arena costs some 50 ns. */
+/* A thread is young for so many slow paths, those of as many blocks as a magazine holds, allocated and freed: it has no
+ * cache, which would be some 20 KB with the magazines and blocks in it, and threads of a large pool may never need one.
+ * A block straight from the arena costs some 50 ns. */
 #define YOUNG_CALLS (2 * HAK_MAGAZINE_SLOTS)
 
-/* Thread ends are seen by a pthread key; its destructor asks to be called again until the last round but one, so that other keys'
- * destructors, which may allocate and free, come first. */
+/* Thread ends are seen by a pthread key; its destructor asks to be called again until the last round but one, so that
+ * other keys' destructors, which may allocate and free, come first. */
 #define END_IN_ROUND (PTHREAD_DESTRUCTOR_ITERATIONS - 1)
 static pthread_key_t end_key;
 static bool end_key_made; /* release after the key */
@@ -57,7 +58,8 @@ static void on_thread_end(void *memory) {
   hak_tcache *t = memory;
   hak_forbid_end();
   if (hak_tls.cache != t) return;
-  if (hak_load_acquire(&end_key_made) && ++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
+  if (hak_load_acquire(&end_key_made) && ++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0)
+    return;
   hak_thread_end();
 }
 
@@ -106,8 +108,8 @@ static bool start_locked(void) {
   return hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB);
 }
 
-/* Under no lock: a program may interpose pthread_key_create, and allocate there. The cache that serves it, and other threads
- * that come by meanwhile, are watched without the key. */
+/* Under no lock: a program may interpose pthread_key_create, and allocate there. The cache that serves it, and other
+ * threads that come by meanwhile, are watched without the key. */
 static void make_end_key(void) {
   static uint32_t asked;
   if (hak_exchange_acquire(&asked, 1) != 0) return;
@@ -170,8 +172,8 @@ void hak_thread_check_cached(void) {
 
 /* --- fork ---
  *
- * The forking thread takes every lock in rank order, and passes through them while it holds them (os/lock.h). Handlers registered before
- * ours run inside that window and may allocate. */
+ * The forking thread takes every lock in rank order, and passes through them while it holds them (os/lock.h). Handlers
+ * registered before ours run inside that window and may allocate. */
 
 /* In rank order: locks, and boxes that have several. */
 static const struct fork_lock {
@@ -197,8 +199,9 @@ static const struct fork_lock {
 /* Of the fork under way: its prepare handler took no lock. */
 static bool alone;
 
-/* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted call. Where the other
- * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
+/* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted
+ * call. Where the other threads are the library's, which hold locks for microseconds, one that does not come free is
+ * held by this thread. */
 static bool is_alone(void) {
   return hak_os_single_threaded() || (hak_own_threads_only() && !hak_fork_may_lock());
 }
@@ -207,17 +210,19 @@ static HAK_COLD void before_fork(void) {
   hak_store_relaxed(&alone, is_alone());
   if (hak_load_relaxed(&alone)) return;
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
-  /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
-   * for our locks: taken first, it is waited for while we hold none. */
+  /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may
+   * wait for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams(HAK_OS_STREAMS_LOCK);
-  for (size_t i = 0; i < FORK_LOCKS; i++) fork_locks[i].lock != NULL ? hak_lock_take(fork_locks[i].lock) : fork_locks[i].take();
+  for (size_t i = 0; i < FORK_LOCKS; i++)
+    fork_locks[i].lock != NULL ? hak_lock_take(fork_locks[i].lock) : fork_locks[i].take();
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
 static HAK_COLD void drop_locks(void) {
   HAK_ASSERT(hak_load_relaxed(&hak_fork_holder) == hak_thread_mark());
   hak_store_relaxed(&hak_fork_holder, NULL);
-  for (size_t i = FORK_LOCKS; i-- > 0;) fork_locks[i].lock != NULL ? hak_lock_drop(fork_locks[i].lock) : fork_locks[i].drop();
+  for (size_t i = FORK_LOCKS; i-- > 0;)
+    fork_locks[i].lock != NULL ? hak_lock_drop(fork_locks[i].lock) : fork_locks[i].drop();
 }
 
 static HAK_COLD void after_fork_parent(void) {
@@ -226,8 +231,8 @@ static HAK_COLD void after_fork_parent(void) {
   hak_os_streams(HAK_OS_STREAMS_UNLOCK);
 }
 
-/* libc allocates for a thread. A signal handler that forks may have interrupted this one in the middle of a push or a pop: meanwhile
- * it has no cache. */
+/* libc allocates for a thread. A signal handler that forks may have interrupted this one in the middle of a push or a
+ * pop: meanwhile it has no cache. */
 static void restart_threads(void) {
   static hak_thread interrupted; /* too large for the smallest stacks */
   interrupted = hak_tls;

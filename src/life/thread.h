@@ -25,8 +25,8 @@ HAK_INLINE hak_tcache *hak_thread_grown(void) {
 /* Ends the calling thread's use of its cache now; for tests. */
 void hak_thread_end(void);
 
-/* At the end of the process: returns to slabs what the calling thread caches, and the latest thousand blocks of the depots, and ends
- * the program if one was freed wrongly. Purges nothing. */
+/* At the end of the process: returns to slabs what the calling thread caches, and the latest thousand blocks of the
+ * depots, and ends the program if one was freed wrongly. Purges nothing. */
 void hak_thread_check_cached(void);
 
 /* Sets up the table of size classes before a first allocation, for readers of statistics. */
@@ -34,8 +34,8 @@ void hak_start_classes(void);
 
 /* Registers the fork handlers; the second call does nothing. */
 void hak_fork_register(void);
-/* Whether every lock comes free: not in a signal handler that has interrupted this thread under one. Waits up to half a second for
- * those of other threads. */
+/* Whether every lock comes free: not in a signal handler that has interrupted this thread under one. Waits up to half a
+ * second for those of other threads. */
 bool hak_fork_may_lock(void);
 
 #endif

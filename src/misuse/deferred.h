@@ -14,10 +14,13 @@ typedef struct hak_deferred {
   unsigned bad_code; /* page map code; 0: unknown */
   const char *where;  /* it was found, for the report */
   bool slow;          /* a heap's slow path was taken: the entry owes the exit */
-  size_t from_cache;  /* bytes of a request that its thread's cache served, and only the countdown led to a slow path; 0: there was more to do */
+  /* Bytes of a request that its thread's cache served, and only the countdown led to a slow path; 0: there was more to
+   * do */
+  size_t from_cache;
 } hak_deferred;
 
-HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code, const char *where) {
+HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code,
+                                  const char *where) {
   if (d->verdict != HAK_VERDICT_OK) return;
   d->verdict = verdict;
   d->bad = p;

@@ -7,8 +7,8 @@
 
 #include "os/os.h"
 
-/* What a free of a block can find. OK comes first so that a verdict can be tested as a truth value; from KIND_MISMATCH on the hardened build finds
- * them alone. */
+/* What a free of a block can find. OK comes first so that a verdict can be tested as a truth value; from KIND_MISMATCH
+ * on the hardened build finds them alone. */
 #define HAK_VERDICTS(V)                                                                      \
   V(OK, "no misuse")                                                                         \
   V(DOUBLE_FREE, "double free: the block is already free")                                   \

@@ -1,5 +1,6 @@
-/* Raw system calls. They go through no symbol of libc, which a program may interpose with a function that allocates, and
- * do not touch errno. A result in [-4095, -1] is a negated errno value. Includes nothing but what the kernel defines. */
+/* Raw system calls. They go through no symbol of libc, which a program may interpose with a function that allocates,
+ * and do not touch errno. A result in [-4095, -1] is a negated errno value. Includes nothing but what the kernel
+ * defines. */
 #ifndef HAK_OS_CALL_H
 #define HAK_OS_CALL_H
 

@@ -37,7 +37,9 @@ static hak_keeper object_of(const void *address) {
 static hak_keeper function_at(const void *address) {
   Dl_info info;
   const ElfW(Sym) *symbol = NULL;
-  if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0 || symbol == NULL || info.dli_saddr != address) return (hak_keeper){0};
+  if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0 || symbol == NULL ||
+      info.dli_saddr != address)
+    return (hak_keeper){0};
   return (hak_keeper){(uintptr_t)address, symbol->st_size};
 }
 
@@ -58,7 +60,8 @@ static hak_keeper loader(void) { return (hak_keeper){0}; }
 void hak_callers_find(void) {
   static bool found;
   if (HAK_LIKELY(hak_load_acquire(&found))) return;
-  hak_keeper all[HAK_KEEPERS] = {loader(), function_at((const void *)__cxa_allocate_exception), function_at((const void *)__cxa_allocate_dependent_exception),
+  hak_keeper all[HAK_KEEPERS] = {loader(), function_at((const void *)__cxa_allocate_exception),
+                                 function_at((const void *)__cxa_allocate_dependent_exception),
                                  function_at((const void *)make_shared_string)};
   for (int i = 0; i < HAK_KEEPERS; i++) {
     hak_store_relaxed(&hak_keepers[i].start, all[i].start);

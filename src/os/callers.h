@@ -1,4 +1,5 @@
-/* Who asks for memory under a default heap: what the loader and the C++ runtime keep beyond the call must not go with the heap. */
+/* Who asks for memory under a default heap: what the loader and the C++ runtime keep beyond the call must not go with
+ * the heap. */
 #ifndef HAK_OS_CALLERS_H
 #define HAK_OS_CALLERS_H
 
@@ -9,8 +10,8 @@
 /* Once, before a thread has its first default heap; under no lock: libc may take the loader's. */
 void hak_callers_find(void);
 
-/* Return addresses in the loader: thread-local blocks and their tables, what it keeps of libraries. And in the functions that make exceptions, which may fly out of the
- * heap's scope, and the texts of the standard ones. */
+/* Return addresses in the loader: thread-local blocks and their tables, what it keeps of libraries. And in the
+ * functions that make exceptions, which may fly out of the heap's scope, and the texts of the standard ones. */
 #define HAK_KEEPERS 4
 typedef struct hak_keeper {
   uintptr_t start;

@@ -1,6 +1,7 @@
-/* The coarse clocks, monotonic and since 1970, without libc's symbols, without the processor's time counter, and without a system call
- * where the kernel gives the process a vDSO. So slow paths may ask for the time in a process that may read no time
- * counter (PR_SET_TSC) or make no system call (SECCOMP_MODE_STRICT). They advance with the kernel's tick, every 1 to 10 ms.
+/* The coarse clocks, monotonic and since 1970, without libc's symbols, without the processor's time counter, and
+ * without a system call where the kernel gives the process a vDSO. So slow paths may ask for the time in a process that
+ * may read no time counter (PR_SET_TSC) or make no system call (SECCOMP_MODE_STRICT). They advance with the kernel's
+ * tick, every 1 to 10 ms.
  *
  * Finds clock_gettime among the symbols of the vDSO, the library that the kernel maps into each process. */
 #include <elf.h>
@@ -59,7 +60,9 @@ static clock_function *find_clock(uintptr_t image) {
   return NULL;
 }
 
-static int call_kernel(clockid_t clock, struct timespec *out) { return (int)hak_os_call(SYS_clock_gettime, clock, out); }
+static int call_kernel(clockid_t clock, struct timespec *out) {
+  return (int)hak_os_call(SYS_clock_gettime, clock, out);
+}
 
 /* Several threads may look for the function at once: all find the same one. */
 static clock_function *clock_now(void) {

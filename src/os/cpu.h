@@ -11,11 +11,12 @@
 /* Offset from the thread pointer of the word to read; 0: there is none. */
 extern HAK_HIDDEN ptrdiff_t hak_os_cpu_offset;
 
-/* Bytes of a CPU's second-level cache, or a usual size if the system does not say; constant from hak_os_cpu_start on. */
+/* Bytes of a CPU's second-level cache, or a usual size if the system does not say; constant from hak_os_cpu_start
+ * on. */
 extern HAK_HIDDEN size_t hak_os_l2_bytes;
 
-/* Finds both. The word is the concurrency id in the thread's rseq area if the kernel keeps one there (Linux 6.3), else the number
- * of the CPU. hakmem only reads the area that libc has registered, and runs no restartable sequence. */
+/* Finds both. The word is the concurrency id in the thread's rseq area if the kernel keeps one there (Linux 6.3), else
+ * the number of the CPU. hakmem only reads the area that libc has registered, and runs no restartable sequence. */
 void hak_os_cpu_start(void);
 /* CPUs that the process might run on when it was asked first. */
 uint32_t hak_os_cpu_count(void);

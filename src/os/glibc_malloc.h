@@ -1,6 +1,6 @@
-/* <malloc.h> as glibc 2.33 has it. Other C libraries (musl) lack the types and numbers of glibc's statistics, and older glibc
- * lacks mallinfo2; those are declared here, so that every function exists under each C library and no other file asks which
- * one it is. */
+/* <malloc.h> as glibc 2.33 has it. Other C libraries (musl) lack the types and numbers of glibc's statistics, and older
+ * glibc lacks mallinfo2; those are declared here, so that every function exists under each C library and no other file
+ * asks which one it is. */
 #ifndef HAK_OS_GLIBC_MALLOC_H
 #define HAK_OS_GLIBC_MALLOC_H
 

@@ -1,6 +1,6 @@
-/* An ELF object's hash table of GNU's kind, which does not say how many symbols the object has. Four numbers (buckets, the
- * first symbol in the table, words of a filter, a shift), the filter, the buckets, and a hash a symbol from the first one
- * on: a bucket names the first symbol of a chain, whose last hash is odd. */
+/* An ELF object's hash table of GNU's kind, which does not say how many symbols the object has. Four numbers (buckets,
+ * the first symbol in the table, words of a filter, a shift), the filter, the buckets, and a hash a symbol from the
+ * first one on: a bucket names the first symbol of a chain, whose last hash is odd. */
 #ifndef HAK_OS_GNU_HASH_H
 #define HAK_OS_GNU_HASH_H
 

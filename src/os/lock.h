@@ -30,8 +30,8 @@ const void *hak_thread_mark(void);
 void hak_lock_slow(hak_lock *lock);
 void hak_lock_wake(hak_lock *lock);
 bool hak_inside_own_fork(void);
-/* Waits up to half a second until the lock is free. False: this thread holds it, in a signal handler that has interrupted it
- * there; or the holder, whose section lasts microseconds, had no processor for so long. */
+/* Waits up to half a second until the lock is free. False: this thread holds it, in a signal handler that has
+ * interrupted it there; or the holder, whose section lasts microseconds, had no processor for so long. */
 bool hak_lock_comes_free(hak_lock *lock);
 
 /* hak_assert_held: the calling thread holds the lock. In release builds both are nothing. */

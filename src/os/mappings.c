@@ -39,7 +39,8 @@ bool hak_mapping_parse(const char *line, hak_mapping *m) {
   at = hak_os_take_number(at + 6, 16, &m->offset);
   if (*at != ' ') return false;
   m->file = at + 1;
-  for (unsigned blanks = 0; *at != '\0' && blanks < 3; at++) blanks += *at == ' '; /* before the device, its number, and the path */
+  /* Before the device, its number, and the path */
+  for (unsigned blanks = 0; *at != '\0' && blanks < 3; at++) blanks += *at == ' ';
   m->path = at + strspn(at, " ");
   if (*m->path == '\0') m->file = m->path;
   return true;
@@ -49,9 +50,11 @@ static void find_note(const unsigned char *notes, size_t bytes, char text[HAK_BU
   ElfW(Nhdr) note;
   for (size_t at = 0; at + sizeof note <= bytes;) {
     memcpy(&note, notes + at, sizeof note);
-    size_t name = at + sizeof note, content = name + ((size_t)note.n_namesz + 3) / 4 * 4, end = content + ((size_t)note.n_descsz + 3) / 4 * 4;
+    size_t name = at + sizeof note, content = name + ((size_t)note.n_namesz + 3) / 4 * 4,
+           end = content + ((size_t)note.n_descsz + 3) / 4 * 4;
     if (note.n_namesz > bytes || note.n_descsz > bytes || end > bytes) return;
-    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + name, "GNU", 4) == 0 && 2 * note.n_descsz < HAK_BUILD_ID_TEXT) {
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + name, "GNU", 4) == 0 &&
+        2 * note.n_descsz < HAK_BUILD_ID_TEXT) {
       for (size_t i = 0; i < note.n_descsz; i++) {
         text[2 * i] = "0123456789abcdef"[notes[content + i] >> 4];
         text[2 * i + 1] = "0123456789abcdef"[notes[content + i] & 15];

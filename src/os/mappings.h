@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Calls line(context, text) for each line of the file of mappings, without its end; lines longer than a path are cut. */
+/* Calls line(context, text) for each line of the file of mappings, without its end; lines longer than a path are
+ * cut. */
 void hak_each_mapping(void (*line)(void *context, char *text), void *context);
 
 typedef struct hak_mapping {
@@ -19,8 +20,9 @@ typedef struct hak_mapping {
 /* Takes a line apart, which it points into. False: it is none. */
 bool hak_mapping_parse(const char *line, hak_mapping *mapping);
 
-/* The build identifier of the module that begins there, in hexadecimal digits; "": it has none, or its memory cannot be read. memory: a
- * descriptor of /proc/self/mem: a module that another thread unmaps meanwhile cannot be read, and is no fault. */
+/* The build identifier of the module that begins there, in hexadecimal digits; "": it has none, or its memory cannot be
+ * read. memory: a descriptor of /proc/self/mem: a module that another thread unmaps meanwhile cannot be read, and is no
+ * fault. */
 #define HAK_BUILD_ID_TEXT 129
 void hak_build_id(int memory, uintptr_t start, char text[HAK_BUILD_ID_TEXT]);
 

@@ -30,8 +30,16 @@ typedef struct version {
   const char *used, *of_files[2]; /* of_files: lines of memory.stat */
 } version;
 static const version versions[] = {
-    {"", {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, {"/memory.max", "/memory.high"}, "/memory.current", {"\ninactive_file ", "\nactive_file "}},
-    {"memory", {"/sys/fs/cgroup/memory"}, {"/memory.limit_in_bytes"}, "/memory.usage_in_bytes", {"\ntotal_inactive_file ", "\ntotal_active_file "}},
+    {"",
+     {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
+     {"/memory.max", "/memory.high"},
+     "/memory.current",
+     {"\ninactive_file ", "\nactive_file "}},
+    {"memory",
+     {"/sys/fs/cgroup/memory"},
+     {"/memory.limit_in_bytes"},
+     "/memory.usage_in_bytes",
+     {"\ntotal_inactive_file ", "\ntotal_active_file "}},
 };
 
 /* The file's text, ended by 0; its length, 0 when it cannot be read or its name is too long. */
@@ -82,7 +90,8 @@ static bool names_controller(const char *list, size_t length, const char *contro
   return false;
 }
 
-/* buffers.cgroup: the path of this process's in the hierarchy of a controller, without the / at its end; false: there is none. */
+/* buffers.cgroup: the path of this process's in the hierarchy of a controller, without the / at its end; false: there
+ * is none. */
 static bool find_cgroup(const char *controller) {
   hak_assert_held(&hak_memory_limits_lock);
   char *text = buffers.cgroups;
@@ -107,7 +116,8 @@ static bool find_cgroup(const char *controller) {
 
 static size_t limit_of(const version *v, const char *mount) {
   size_t least = SIZE_MAX;
-  for (size_t i = 0; i < 2 && v->limits[i] != NULL; i++) least = hak_min_size(least, read_number(mount, buffers.directory, v->limits[i]));
+  for (size_t i = 0; i < 2 && v->limits[i] != NULL; i++)
+    least = hak_min_size(least, read_number(mount, buffers.directory, v->limits[i]));
   return least;
 }
 
@@ -154,8 +164,9 @@ static void see_group(const version *v, const char *mount, bool wants_nearest, l
   l->nearest = hak_os_nearer(l->nearest, (hak_os_bound){limit, used});
 }
 
-/* Of each version this process's cgroup and all above it, in buffers.directory. A container may see its host's path, under a mount
- * that begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
+/* Of each version this process's cgroup and all above it, in buffers.directory. A container may see its host's path,
+ * under a mount that begins at its own cgroup: directories that are not there are passed over, and the mount itself
+ * comes last. */
 static limits read_limits(bool wants_nearest) {
   char *directory = buffers.directory;
   hak_lock_take(&hak_memory_limits_lock);
@@ -248,7 +259,8 @@ unsigned hak_os_memory_pressure(void) {
   hak_lock_take(&hak_memory_limits_lock);
   bool in_group = find_cgroup(""), found = false;
   for (size_t i = 0; in_group && i < 2 && !found; i++)
-    found = read_text(versions[0].mounts[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths);
+    found = read_text(versions[0].mounts[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 &&
+            parse_pressure(text, &hundredths);
   if (!found && read_text("", "", "/proc/pressure/memory", text, sizeof text) > 0) parse_pressure(text, &hundredths);
   hak_lock_drop(&hak_memory_limits_lock);
   return hundredths;

@@ -45,7 +45,8 @@ bool hak_os_unmap_own(void *addr, size_t size) {
   return false;
 }
 
-/* Maps with slack and trims both ends: mmap itself promises page alignment only. hint: where, if that is free; 0: anywhere. */
+/* Maps with slack and trims both ends: mmap itself promises page alignment only. hint: where, if that is free; 0:
+ * anywhere. */
 static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
   HAK_ASSERT(size > 0 && hak_is_pow2(align));
@@ -68,7 +69,8 @@ static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessi
 
 void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, false); }
 
-/* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions, absent spans, with that. */
+/* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions,
+ * absent spans, with that. */
 #define MARGIN (16 * HAK_GIB)
 
 /* The highest address with so much room behind it; 0: there is none. */
@@ -78,11 +80,12 @@ static uintptr_t highest_place(size_t room) {
   return high < least ? 0 : high - room - MARGIN;
 }
 
-/* The kernel's pages between a program's name and the end of addresses where it draws no addresses: a name has at most one of its own. */
+/* The kernel's pages between a program's name and the end of addresses where it draws no addresses: a name has at most
+ * one of its own. */
 #define NAME_PAGES 3
 
-/* Another value in each process and for each call, without a system call; 0 where the kernel draws no addresses: each process is like the others
- * then. Half of the kernel's bytes hides the other half, which libc's canary is made of. */
+/* Another value in each process and for each call, without a system call; 0 where the kernel draws no addresses: each
+ * process is like the others then. Half of the kernel's bytes hides the other half, which libc's canary is made of. */
 static uint64_t draw(void) {
   static uint64_t calls; /* relaxed */
   const void *given = (const void *)hak_os_given(HAK_OS_RANDOM);
@@ -94,8 +97,8 @@ static uint64_t draw(void) {
   return low ^ high;
 }
 
-/* How far below the highest place: up to a quarter of it, so that the program, which lies at two thirds of the addresses, is not met. ThreadSanitizer
- * takes what lies lower for its own. */
+/* How far below the highest place: up to a quarter of it, so that the program, which lies at two thirds of the
+ * addresses, is not met. ThreadSanitizer takes what lies lower for its own. */
 static uintptr_t gap_below(uintptr_t highest) {
 #ifdef __SANITIZE_THREAD__
   (void)highest;
@@ -142,7 +145,8 @@ bool hak_os_extend(void *addr, size_t size, bool *taken) {
 bool hak_os_has_all_mappings(void) {
   void *p = map_counted(NULL, hak_os_page_size(), false, false);
   if (p != NULL) hak_os_unmap_own(p, hak_os_page_size());
-  return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE); /* under that limit what is reserved has to go back instead */
+  /* Under that limit what is reserved has to go back instead */
+  return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE);
 }
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
@@ -232,10 +236,12 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
 
 bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
-/* Each mapping over a piece may split the one around it, and the program needs some itself. So none that is less than a huge page. */
+/* Each mapping over a piece may split the one around it, and the program needs some itself. So none that is less than a
+ * huge page. */
 static bool may_map_over(size_t size) {
   static uint32_t count; /* relaxed */
-  return size >= HAK_HUGE_PAGE && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
+  return size >= HAK_HUGE_PAGE && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART &&
+         hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {
@@ -293,7 +299,8 @@ bool hak_os_mark_guard(void *addr, size_t size) { return advise_guard(addr, size
 
 bool hak_os_unmark_guard(void *addr, size_t size) { return advise_guard(addr, size, MADV_GUARD_REMOVE); }
 
-/* A kernel that is older, or a filter of system calls, refuses: then each page is written to, by which a limit of memory may end the process. */
+/* A kernel that is older, or a filter of system calls, refuses: then each page is written to, by which a limit of
+ * memory may end the process. */
 bool hak_os_populate(void *addr, size_t size) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0);
   hak_os_count(&hak_os_stats.madvise);
@@ -384,7 +391,8 @@ static bool is_file(int fd, const hak_os_identity *file) {
 
 static bool is_first_stderr(int fd) { return first_stderr_known && is_file(fd, &first_stderr); }
 
-/* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to neither. */
+/* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to
+ * neither. */
 void hak_os_use_kept_stderr(void) {
   if (!keep_asked) return;
   stderr_now = is_first_stderr(kept_stderr) ? kept_stderr : is_first_stderr(2) ? 2 : -1;
@@ -416,7 +424,9 @@ void hak_os_put_signals_back(uint64_t before) { hak_os_mask_signals(false, befor
 
 /* --- files --- */
 
-bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) { return hak_os_read_from(fd, offset, buf, bytes) == (long)bytes; }
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) {
+  return hak_os_read_from(fd, offset, buf, bytes) == (long)bytes;
+}
 
 void hak_os_close_shared(const hak_os_shared *shared) {
   if (is_file(shared->fd, &shared->file)) hak_os_close(shared->fd);
@@ -474,7 +484,9 @@ unsigned hak_os_threads(void) {
 
 const char *hak_os_take_number(const char *at, unsigned base, size_t *value) {
   for (*value = 0;; at++) {
-    unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a' + 10) : base;
+    unsigned digit = *at >= '0' && *at <= '9'   ? (unsigned)(*at - '0')
+                     : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a' + 10)
+                                                : base;
     if (digit >= base) return at;
     *value = *value > (SIZE_MAX - digit) / base ? SIZE_MAX : *value * base + digit;
   }

@@ -1,8 +1,8 @@
 /* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). None is a
- * cancellation point, because malloc and free are none. Where a lock may be held, none calls a function of libc that a program
- * may interpose with one that allocates: the system is called directly (os/call.h). What takes pages away from memory that the
- * program has had goes through libc's munmap, mremap, madvise and mmap, with no lock held: those who register memory with a
- * device replace these functions, or write into their code, to hear of it (decision 035). */
+ * cancellation point, because malloc and free are none. Where a lock may be held, none calls a function of libc that a
+ * program may interpose with one that allocates: the system is called directly (os/call.h). What takes pages away from
+ * memory that the program has had goes through libc's munmap, mremap, madvise and mmap, with no lock held: those who
+ * register memory with a device replace these functions, or write into their code, to hear of it (decision 035). */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -34,15 +34,17 @@ static int error_after(bool failed, int saved) {
 
 /* --- in a filter of system calls --- */
 
-/* Relaxed: a thread that is about to make a call meanwhile may make it. Only the calls without which there is no allocator are left then:
- * memory's with the flags that C libraries use themselves, and futex. What is missing is known from before, or done without. */
+/* Relaxed: a thread that is about to make a call meanwhile may make it. Only the calls without which there is no
+ * allocator are left then: memory's with the flags that C libraries use themselves, and futex. What is missing is known
+ * from before, or done without. */
 static bool confined, reads_files;
 static size_t limits_then[HAK_OS_FILE_SIZE + 1];
 
 bool hak_os_is_confined(void) { return hak_load_relaxed(&confined); }
 
 void hak_os_confine(bool reads) {
-  for (int of = 0; of <= HAK_OS_FILE_SIZE && !hak_os_is_confined(); of++) limits_then[of] = hak_os_limit((hak_os_resource)of);
+  for (int of = 0; of <= HAK_OS_FILE_SIZE && !hak_os_is_confined(); of++)
+    limits_then[of] = hak_os_limit((hak_os_resource)of);
   hak_os_cpu_count();
   hak_store_relaxed(&reads_files, reads);
   hak_store_release(&confined, true);
@@ -53,8 +55,10 @@ void hak_os_leave_confinement(void) { hak_store_relaxed(&confined, false); }
 /* --- */
 
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
-  /* What is put over a part of a reservation is, as all of that, counted when it is touched: else the two would stay two mappings. */
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | ((accessible && !fixed) || hak_os_is_confined() ? 0 : MAP_NORESERVE);
+  /* What is put over a part of a reservation is, as all of that, counted when it is touched: else the two would stay
+   * two mappings. */
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) |
+              ((accessible && !fixed) || hak_os_is_confined() ? 0 : MAP_NORESERVE);
   int access = accessible ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
   if (!fixed) {
     long p = hak_os_call(SYS_mmap, hint, size, access, flags, -1, 0);
@@ -77,7 +81,8 @@ static int linux_protect(void *addr, size_t size, bool accessible) {
 
 /* EAGAIN, of a kernel short of memory, is a failure as any other: to ask again at once gets the same answer. */
 static int linux_advise(void *addr, size_t size, int advice) {
-  if (advice != MADV_DONTNEED && advice != MADV_FREE) return hak_os_is_confined() ? EINVAL : hak_os_call_error(hak_os_call(SYS_madvise, addr, size, advice));
+  if (advice != MADV_DONTNEED && advice != MADV_FREE)
+    return hak_os_is_confined() ? EINVAL : hak_os_call_error(hak_os_call(SYS_madvise, addr, size, advice));
   int saved = errno;
   return error_after(madvise(addr, size, advice) != 0, saved);
 }
@@ -95,7 +100,9 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size, bool may_
 #endif
 
 static int linux_name(void *addr, size_t size, const char *name) {
-  return hak_os_is_confined() ? ENOSYS : hak_os_call_error(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
+  return hak_os_is_confined()
+             ? ENOSYS
+             : hak_os_call_error(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
 }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
@@ -129,12 +136,16 @@ const struct hak_os_ops hak_os_linux = {
 };
 
 size_t hak_os_given(hak_os_gift what) {
-  static const unsigned long types[] = {[HAK_OS_PAGE_SIZE] = AT_PAGESZ, [HAK_OS_MORE_RIGHTS] = AT_SECURE, [HAK_OS_RANDOM] = AT_RANDOM, [HAK_OS_NAME] = AT_EXECFN};
+  static const unsigned long types[] = {[HAK_OS_PAGE_SIZE] = AT_PAGESZ,
+                                        [HAK_OS_MORE_RIGHTS] = AT_SECURE,
+                                        [HAK_OS_RANDOM] = AT_RANDOM,
+                                        [HAK_OS_NAME] = AT_EXECFN};
   return (size_t)getauxval(types[what]);
 }
 
 size_t hak_os_limit(hak_os_resource of) {
-  static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
+  static const int resources[] = {
+      [HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
   struct rlimit limit;
   if (hak_load_acquire(&confined)) return limits_then[of]; /* with hak_os_confine's release */
   bool known = hak_os_call(SYS_prlimit64, 0, resources[of], NULL, &limit) == 0;
@@ -142,11 +153,13 @@ size_t hak_os_limit(hak_os_resource of) {
 }
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
-  return hak_os_call_error(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
+  /* Under the pool lock: not libc's */
+  return hak_os_call_error(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL;
 }
 
-/* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the end of one with another,
- * which it looks for first. Not libc's function: what comes back here has not been the program's. */
+/* Asks to grow it in place by a page: of a part of a mapping the kernel refuses that with one error, and across the
+ * end of one with another, which it looks for first. Not libc's function: what comes back here has not been the
+ * program's. */
 bool hak_os_is_one_mapping(void *addr, size_t size) {
   size_t page = hak_os_given(HAK_OS_PAGE_SIZE);
   hak_os_count(&hak_os_stats.mremap);
@@ -171,7 +184,8 @@ bool hak_os_is_terminal(int fd) {
 
 int hak_os_duplicate_high(int fd) {
   int copy = -1;
-  for (int lowest = HIGH_FD; lowest > 2 && copy < 0; lowest /= 2) copy = (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
+  for (int lowest = HIGH_FD; lowest > 2 && copy < 0; lowest /= 2)
+    copy = (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
   return copy < 0 ? -1 : copy;
 }
 
@@ -192,8 +206,8 @@ uint64_t hak_os_mask_signals(bool more, uint64_t set) {
   return before;
 }
 
-/* Nobody may be reading, or the file may be longer than RLIMIT_FSIZE: what is written is lost then, but the program is not
- * to die of SIGPIPE or SIGXFSZ because of it. */
+/* Nobody may be reading, or the file may be longer than RLIMIT_FSIZE: what is written is lost then, but the program is
+ * not to die of SIGPIPE or SIGXFSZ because of it. */
 int hak_os_write(int fd, const char *text, size_t length) {
   const uint64_t broken_pipe = (uint64_t)1 << (SIGPIPE - 1), too_long = (uint64_t)1 << (SIGXFSZ - 1);
   uint64_t before = hak_os_mask_signals(true, broken_pipe | too_long), pending = 0;
@@ -201,7 +215,8 @@ int hak_os_write(int fd, const char *text, size_t length) {
   int error = write_all(fd, text, length);
   const uint64_t sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
   const struct timespec at_once = {0, 0};
-  if (sent != 0 && !(known && (pending & sent) != 0)) hak_os_call(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
+  if (sent != 0 && !(known && (pending & sent) != 0))
+    hak_os_call(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
   hak_os_mask_signals(false, before);
   return error;
 }
@@ -227,8 +242,9 @@ static int make_shared_file(const char *name, size_t size) {
 #define F_SEAL_FUTURE_WRITE 16
 #endif
 
-/* Whoever may open the file, or inherits it and has fewer rights since, can read it, and no more: a file that became shorter would
- * be SIGBUS here. The mapping that is there already stays writable. Linux before 5.1 lets others write. */
+/* Whoever may open the file, or inherits it and has fewer rights since, can read it, and no more: a file that became
+ * shorter would be SIGBUS here. The mapping that is there already stays writable. Linux before 5.1 lets others
+ * write. */
 static bool seal(int fd) {
   const int shape = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   return hak_os_call(SYS_fcntl, fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) == 0 ||
@@ -240,7 +256,8 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
   if (hak_os_identify(fd, &shared->file)) {
     hak_os_count(&hak_os_stats.mmap_total);
     hak_os_count(&hak_os_stats.mprotect);
-    long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+    long mapped =
+        hak_os_call(SYS_mmap, at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
     bool made = !hak_os_call_failed(mapped) && linux_protect((void *)mapped, ready, true) == 0 && seal(fd);
     if (made) {
       hak_os_count(&hak_os_stats.madvise);
@@ -255,8 +272,8 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
   return NULL;
 }
 
-/* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it. Files to write are
- * moved up, as the statistics page's: the program may have closed 0 to 2, and goes on to print. */
+/* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it.
+ * Files to write are moved up, as the statistics page's: the program may have closed 0 to 2, and goes on to print. */
 int hak_os_open_in(int folder, const char *name, hak_os_use use, int *fd) {
   static const int flags[] = {[HAK_OS_READ] = O_RDONLY,
                               [HAK_OS_NEW] = O_WRONLY | O_CREAT | O_EXCL,
@@ -286,7 +303,9 @@ const char *hak_os_read_link(const char *path, char *buf, size_t capacity) {
 
 long hak_os_read_from(int fd, uint64_t offset, void *buf, size_t capacity) {
   long n;
-  do n = offset == HAK_OS_ON ? hak_os_call(SYS_read, fd, buf, capacity) : hak_os_call(SYS_pread64, fd, buf, capacity, offset);
+  do
+    n = offset == HAK_OS_ON ? hak_os_call(SYS_read, fd, buf, capacity)
+                            : hak_os_call(SYS_pread64, fd, buf, capacity, offset);
   while (n == -EINTR);
   return n < 0 ? -1 : n;
 }
@@ -298,11 +317,15 @@ bool hak_os_wait(uint32_t *word, uint32_t value, uint32_t ms, bool shared) {
   return hak_os_call(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit) == 0;
 }
 
-void hak_os_wake(uint32_t *word, bool shared) { hak_os_call(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1); }
+void hak_os_wake(uint32_t *word, bool shared) {
+  hak_os_call(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1);
+}
 
-/* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
- * makes this call anyway: no filter of system calls ends the program for it. */
-int hak_os_compare_with_zero(const uint32_t *word) { return hak_os_call_error(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)); }
+/* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each
+ * word. The library makes this call anyway: no filter of system calls ends the program for it. */
+int hak_os_compare_with_zero(const uint32_t *word) {
+  return hak_os_call_error(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0));
+}
 
 int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_gettid) : hak_os_call(SYS_getpid)); }
 

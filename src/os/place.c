@@ -1,5 +1,5 @@
-/* A path is followed a name at a time, each by the descriptor of the folder that it is in: what was looked at is what is used, whatever others
- * rename meanwhile. */
+/* A path is followed a name at a time, each by the descriptor of the folder that it is in: what was looked at is what
+ * is used, whatever others rename meanwhile. */
 #include "os/place.h"
 
 #include <errno.h>
@@ -45,7 +45,8 @@ static bool may_be_planted(const walk *w, const struct stat *item) {
   return hak_os_call(SYS_fstat, w->folder, &folder) != 0 || (folder.st_mode & S_IWOTH) != 0;
 }
 
-/* What the link says, and then the rest of the path. Nobody can make links in /proc; what some of them lead to has no name. */
+/* What the link says, and then the rest of the path. Nobody can make links in /proc; what some of them lead to has no
+ * name. */
 static int follow(walk *w, int link, const struct stat *s, hak_os_place *out, const char *behind) {
   struct statfs system;
   if (!is_trusted(s)) return EACCES;
@@ -129,8 +130,8 @@ static int create(const hak_os_place *place, const char *name, int *fd) {
   return hak_os_open_in(place->folder, name, HAK_OS_NEW, fd);
 }
 
-/* A file of the first name is what a process that was killed left behind: in a container each has the same numbers. Where it is another user's,
- * or comes back, the name is drawn. */
+/* A file of the first name is what a process that was killed left behind: in a container each has the same numbers.
+ * Where it is another user's, or comes back, the name is drawn. */
 int hak_os_create_beside(const hak_os_place *place, char temporary[HAK_OS_NAME_BYTES], int *fd) {
   int length = snprintf(temporary, HAK_OS_NAME_BYTES, "%s.%d.part", place->name, hak_os_tid());
   if (length >= HAK_OS_NAME_BYTES) return ENAMETOOLONG;
@@ -150,7 +151,9 @@ int hak_os_move_into(const hak_os_place *place, const char *temporary) {
   return hak_os_call_error(hak_os_call(SYS_renameat2, place->folder, temporary, place->folder, place->name, 0));
 }
 
-void hak_os_remove_from(const hak_os_place *place, const char *name) { hak_os_call(SYS_unlinkat, place->folder, name, 0); }
+void hak_os_remove_from(const hak_os_place *place, const char *name) {
+  hak_os_call(SYS_unlinkat, place->folder, name, 0);
+}
 
 int hak_os_open_place(const hak_os_place *place, int *fd) {
   hak_os_identity now;

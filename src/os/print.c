@@ -9,8 +9,8 @@
 #include "base/assert.h"
 #include "os/os.h"
 
-/* "0x7f12" becomes "0x?" wherever it stands; an offset, "+0x12", stays. Whoever starts a setuid program reads its stderr, and is not to learn
- * where its memory lies. Returns the new length. */
+/* "0x7f12" becomes "0x?" wherever it stands; an offset, "+0x12", stays. Whoever starts a setuid program reads its
+ * stderr, and is not to learn where its memory lies. Returns the new length. */
 static int hide_addresses(char *text) {
   char *to = text;
   for (const char *at = text; *at != '\0';) {

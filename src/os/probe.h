@@ -1,11 +1,12 @@
-/* Static probes (USDT): a note in the file names a probe's provider, and says where the probe is and where its arguments are; its place
- * is one nop.
+/* Static probes (USDT): a note in the file names a probe's provider, and says where the probe is and where its
+ * arguments are; its place is one nop.
  *
- * A probe's semaphore counts who listens: a tracer raises it through the file's mapping, gdb through the process's memory. While it
- * is 0 arguments are not even computed. It is written by nobody in here. Where <sys/sdt.h> is missing HAK_PROBES is 0, and nothing of
- * this is left.
+ * A probe's semaphore counts who listens: a tracer raises it through the file's mapping, gdb through the process's
+ * memory. While it is 0 arguments are not even computed. It is written by nobody in here. Where <sys/sdt.h> is missing
+ * HAK_PROBES is 0, and nothing of this is left.
  *
- * Arguments are where a function's first ones would be: OpenTelemetry's eBPF profiler reads those registers, and not the note. */
+ * Arguments are where a function's first ones would be: OpenTelemetry's eBPF profiler reads those registers, and not
+ * the note. */
 #ifndef HAK_OS_PROBE_H
 #define HAK_OS_PROBE_H
 
@@ -30,8 +31,8 @@
 #error "the registers of a function's first arguments"
 #endif
 
-/* Once for each probe, in the one file that fires it. The note names the semaphore in assembler, which link-time optimisation does not
- * read: hence no static variable, and `used`. Hidden, since each module has its own. */
+/* Once for each probe, in the one file that fires it. The note names the semaphore in assembler, which link-time
+ * optimisation does not read: hence no static variable, and `used`. Hidden, since each module has its own. */
 #define HAK_PROBE_DEFINE(provider, name) \
   HAK_HIDDEN unsigned short provider##_##name##_semaphore __attribute__((used, section(".probes")))
 #define HAK_PROBE_LISTENED(provider, name) HAK_UNLIKELY(hak_load_relaxed(&provider##_##name##_semaphore) != 0)

@@ -1,5 +1,5 @@
-/* What a walk up the stack has to know of the machine: its registers, how a signal handler's frame looks. Nothing here allocates,
- * locks or touches errno. */
+/* What a walk up the stack has to know of the machine: its registers, how a signal handler's frame looks. Nothing here
+ * allocates, locks or touches errno. */
 #ifndef HAK_OS_STACK_H
 #define HAK_OS_STACK_H
 
@@ -10,9 +10,9 @@
 
 #include "base/compiler.h"
 
-/* The registers that are followed. All but the last are saved by the function that changes them: the frame pointer, the one that
- * holds the return address (x86-64 has none; its number stands for the return address on the stack) and one that assembly
- * code of libc uses in place of the frame pointer (_dl_runtime_resolve of x86-64). */
+/* The registers that are followed. All but the last are saved by the function that changes them: the frame pointer, the
+ * one that holds the return address (x86-64 has none; its number stands for the return address on the stack) and one
+ * that assembly code of libc uses in place of the frame pointer (_dl_runtime_resolve of x86-64). */
 enum { HAK_REGISTER_FP, HAK_REGISTER_RA, HAK_REGISTER_OTHER, HAK_REGISTER_SP, HAK_REGISTERS };
 
 typedef struct hak_registers {
@@ -33,8 +33,9 @@ HAK_INLINE unsigned hak_register_of_dwarf(uint64_t number) {
   }
 }
 
-/* Reads the registers of the function that this is inlined into, at `pc`; the function then has a frame pointer. The compiler
- * may put an output into one of these registers: the function saved that one before, and its call frame information says where. */
+/* Reads the registers of the function that this is inlined into, at `pc`; the function then has a frame pointer. The
+ * compiler may put an output into one of these registers: the function saved that one before, and its call frame
+ * information says where. */
 HAK_INLINE void hak_registers_capture(hak_registers *now) {
   __asm__ volatile("leaq 0f(%%rip), %0\n0: movq %%rsp, %1\nmovq %%rbx, %2"
                    : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]));
@@ -76,11 +77,13 @@ HAK_INLINE unsigned hak_register_of_dwarf(uint64_t number) {
 
 HAK_INLINE void hak_registers_capture(hak_registers *now) {
   __asm__ volatile("adr %0, 0f\n0: mov %1, sp\nmov %2, x19\nmov %3, x30"
-                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]), "=&r"(now->at[HAK_REGISTER_RA]));
+                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]),
+                     "=&r"(now->at[HAK_REGISTER_RA]));
   now->at[HAK_REGISTER_FP] = (uintptr_t)__builtin_frame_address(0);
 }
 
-/* Return addresses may carry a signature in their upper bits. xpaclri, written as the hint that older processors skip. */
+/* Return addresses may carry a signature in their upper bits. xpaclri, written as the hint that older processors
+ * skip. */
 HAK_INLINE uintptr_t hak_without_signature(uintptr_t return_address) {
   register uintptr_t x30 __asm__("x30") = return_address;
   __asm__("hint #7" : "+r"(x30));

@@ -1,5 +1,5 @@
-/* dlopen, of the shared library alone: RTLD_DEEPBIND is left out while malloc is ours (decision 026). A library opened with
- * it has libc's malloc and free, and ends the program when it frees a block of ours. */
+/* dlopen, of the shared library alone: RTLD_DEEPBIND is left out while malloc is ours (decision 026). A library opened
+ * with it has libc's malloc and free, and ends the program when it frees a block of ours. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -28,15 +28,18 @@ static HAK_COLD int without_deepbind(const char *file, int mode) {
   hakmem_option_get("HAKMEM_DEEPBIND", &wanted);
   if (file == NULL || (mode & RTLD_NOLOAD) != 0 || wanted == KEEP || !malloc_is_ours()) return mode;
   if (wanted == MASK && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-    hak_print("hakmem: %s is loaded without RTLD_DEEPBIND, to have the program's malloc (HAKMEM_DEEPBIND=quiet: not said, keep: not done)\n",
-              file);
+    hak_print(
+        "hakmem: %s is loaded without RTLD_DEEPBIND, to have the program's malloc (HAKMEM_DEEPBIND=quiet: not said, "
+        "keep: not done)\n",
+        file);
   return mode & ~RTLD_DEEPBIND;
 }
 
-/* dlopen looks for a library as its caller would (RUNPATH, $ORIGIN, namespace), which it tells by its return address: the call
- * has to be a jump, in debug builds too. */
+/* dlopen looks for a library as its caller would (RUNPATH, $ORIGIN, namespace), which it tells by its return address:
+ * the call has to be a jump, in debug builds too. */
 HAK_EXPORT __attribute__((optimize("O2"))) void *dlopen(const char *file, int mode) {
-  /* libc's, or that of another preloaded library. Each time anew: kept, it would be a pointer to code in writable memory. */
+  /* libc's, or that of another preloaded library. Each time anew: kept, it would be a pointer to code in writable
+   * memory. */
   opener *next = (opener *)dlsym(RTLD_NEXT, "dlopen");
   if (HAK_UNLIKELY((mode & RTLD_DEEPBIND) != 0)) mode = without_deepbind(file, mode);
   return next == NULL ? NULL : next(file, mode);

@@ -1,11 +1,11 @@
 /* The malloc family under its C names. Each entry has the fast path in its own body (entry/entry.h).
  *
- * A program may bring a malloc of its own: malloc, calloc, realloc and free are all of one by glibc's manual ("Replacing
- * malloc"). The loader then binds these four to the program's and the rest to ours, so an entry below that takes a block which
- * the four may have made calls them by name, through the PLT: reallocarray, as glibc's does, cfree, free_sized and
- * free_aligned_sized. The aligned forms make blocks of their own, as glibc's do in such a program, which has to bring them too
- * if it frees what they return; malloc_usable_size knows our blocks only and says 0 of others. __libc_… are an allocator's
- * own in glibc too. */
+ * A program may bring a malloc of its own: malloc, calloc, realloc and free are all of one by glibc's manual
+ * ("Replacing malloc"). The loader then binds these four to the program's and the rest to ours, so an entry below that
+ * takes a block which the four may have made calls them by name, through the PLT: reallocarray, as glibc's does, cfree,
+ * free_sized and free_aligned_sized. The aligned forms make blocks of their own, as glibc's do in such a program, which
+ * has to bring them too if it frees what they return; malloc_usable_size knows our blocks only and says 0 of others.
+ * __libc_… are an allocator's own in glibc too. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,14 +55,16 @@ HAK_EXPORT struct mallinfo mallinfo(void) { return hakmem_mallinfo(); }
 HAK_EXPORT void malloc_stats(void) { hakmem_malloc_stats(); }
 HAK_EXPORT int malloc_info(int options, FILE *stream) { return hakmem_malloc_info(options, stream); }
 
-/* tcmalloc's names (gperftools/tcmalloc.h): the same functions. Weak, so that tools that name an address after a symbol find malloc. Whatever
- * malloc the program brings, these are ours: so cfree and free_sized, which ask for that, are not among them. */
+/* tcmalloc's names (gperftools/tcmalloc.h): the same functions. Weak, so that tools that name an address after a symbol
+ * find malloc. Whatever malloc the program brings, these are ours: so cfree and free_sized, which ask for that, are not
+ * among them. */
 #if defined(__has_attribute) && __has_attribute(copy)
 #define COPY(own) __attribute__((copy(own))) /* else gcc warns of attributes that the header gives the one alone */
 #else
 #define COPY(own)
 #endif
-#define ALIAS(name, own) extern __typeof__(own) name COPY(own) __attribute__((weak, alias(#own), visibility("default"), nothrow))
+#define ALIAS(name, own) \
+  extern __typeof__(own) name COPY(own) __attribute__((weak, alias(#own), visibility("default"), nothrow))
 ALIAS(tc_malloc, malloc);
 ALIAS(tc_malloc_skip_new_handler, malloc);
 ALIAS(tc_free, free);
@@ -75,7 +77,8 @@ ALIAS(tc_valloc, valloc);
 ALIAS(tc_pvalloc, pvalloc);
 ALIAS(tc_malloc_size, malloc_usable_size);
 ALIAS(tc_mallopt, mallopt);
-extern __typeof__(hakmem_mallinfo) tc_mallinfo __attribute__((weak, alias("mallinfo"), visibility("default"))); /* deprecated */
+/* Deprecated */
+extern __typeof__(hakmem_mallinfo) tc_mallinfo __attribute__((weak, alias("mallinfo"), visibility("default")));
 ALIAS(tc_mallinfo2, mallinfo2);
 ALIAS(tc_malloc_stats, malloc_stats);
 

@@ -1,7 +1,8 @@
-/* prctl: a process that is about to shut itself in a filter of system calls says so, by PR_SET_SECCOMP, or by PR_SET_NO_NEW_PRIVS, without which
- * only root may set one. From the library's own calls nothing could tell: the call that asks for a filter, PR_GET_SECCOMP, may be one that ends the
- * process, and in a container it always says that there is one. A child of vfork that says so before it executes a program says it for its
- * parent too, which then makes fewer calls than it may. */
+/* prctl: a process that is about to shut itself in a filter of system calls says so, by PR_SET_SECCOMP, or by
+ * PR_SET_NO_NEW_PRIVS, without which only root may set one. From the library's own calls nothing could tell: the call
+ * that asks for a filter, PR_GET_SECCOMP, may be one that ends the process, and in a container it always says that
+ * there is one. A child of vfork that says so before it executes a program says it for its parent too, which then makes
+ * fewer calls than it may. */
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/prctl.h>

@@ -1,5 +1,6 @@
-/* gperftools' C interface, for programs that ask tcmalloc for figures or have it give memory back: gperftools/malloc_extension_c.h, and of
- * gperftools/tcmalloc.h what is no alias of ours. What these headers say holds; the comments here say what it comes to. */
+/* gperftools' C interface, for programs that ask tcmalloc for figures or have it give memory back:
+ * gperftools/malloc_extension_c.h, and of gperftools/tcmalloc.h what is no alias of ours. What these headers say holds;
+ * the comments here say what it comes to. */
 #include <limits.h>
 #include <string.h>
 
@@ -14,7 +15,9 @@ typedef enum { UNKNOWN_OWNER, OWNED, NOT_OWNED } ownership;
 HAK_EXPORT ownership MallocExtension_GetOwnership(const void *p) { return hakmem_is_ours(p) ? OWNED : NOT_OWNED; }
 
 HAK_EXPORT size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) { return hak_usage_size(size, 1); }
-HAK_EXPORT size_t MallocExtension_GetAllocatedSize(const void *p) { return hakmem_malloc_usable_size((void *)(uintptr_t)p); }
+HAK_EXPORT size_t MallocExtension_GetAllocatedSize(const void *p) {
+  return hakmem_malloc_usable_size((void *)(uintptr_t)p);
+}
 
 /* Of gperftools/nallocx.h: the size that a block of such alignment gets; of the flags MALLOCX_LG_ALIGN is looked at. */
 HAK_EXPORT size_t tc_nallocx(size_t size, int flags) { return hak_usage_size(size, (size_t)1 << (flags & 63)); }
@@ -22,7 +25,8 @@ HAK_EXPORT size_t tc_nallocx(size_t size, int flags) { return hak_usage_size(siz
 /* Ours, whatever malloc the program brings. */
 HAK_EXPORT void tc_free_sized(void *p, size_t size) { hakmem_free_sized(p, size); }
 
-/* Whether p is NULL or lies in a block of ours; the hardened build ends the program where the block was written beyond. */
+/* Whether p is NULL or lies in a block of ours; the hardened build ends the program where the block was written
+ * beyond. */
 HAK_EXPORT int MallocExtension_VerifyMallocMemory(const void *p) {
   return p == NULL || (hakmem_is_ours(p) && (hakmem_malloc_usable_size((void *)(uintptr_t)p) != 0 || HAK_HARDENED));
 }
@@ -55,12 +59,14 @@ HAK_EXPORT void MallocExtension_GetStats(char *buffer, int length) {
   if (length > 0) hak_usage_text(buffer, (size_t)length);
 }
 
-/* heap_size = current_allocated_bytes + the bytes of both pageheaps and of the three caches + what is lost between blocks. Clean spans are
- * unmapped ones as far as so much was given back; the rest, accessible ahead of its first use, is not in the heap yet. */
+/* heap_size = current_allocated_bytes + the bytes of both pageheaps and of the three caches + what is lost between
+ * blocks. Clean spans are unmapped ones as far as so much was given back; the rest, accessible ahead of its first use,
+ * is not in the heap yet. */
 static bool read_figure(const char *name, size_t *value) {
   hakmem_stats t;
   hak_usage_read(&t, NULL, NULL, NULL);
-  size_t purged = hak_min_size(t.slab_purged, t.slab_free), given_back = hak_min_size(t.free_clean, t.purged), unmapped = given_back + purged;
+  size_t purged = hak_min_size(t.slab_purged, t.slab_free), given_back = hak_min_size(t.free_clean, t.purged),
+         unmapped = given_back + purged;
   size_t mapped = t.free_dirty + t.claimed + t.extents_cached + t.huge_kept;
   size_t heap = t.accessible - t.own - t.guards - (t.free_clean - given_back);
   const struct {
@@ -100,7 +106,8 @@ static bool read_figure(const char *name, size_t *value) {
 static const char decay_ms[] = "HAKMEM_DECAY_MS", limit[] = "HAKMEM_LIMIT";
 static const char at_once[] = "tcmalloc.aggressive_memory_decommit", limit_mb[] = "tcmalloc.heap_limit_mb";
 
-/* Kept and shown, as programs take it that they can be set: caches adapt, and the heap profile has a rate of its own. Relaxed. */
+/* Kept and shown, as programs take it that they can be set: caches adapt, and the heap profile has a rate of its own.
+ * Relaxed. */
 static struct kept {
   const char *name;
   size_t value; /* at first gperftools' */
@@ -143,11 +150,12 @@ HAK_EXPORT int MallocExtension_SetNumericProperty(const char *name, size_t value
     return 1;
   }
   if (strcmp(name, at_once) == 0) return hak_usage_set(decay_ms, value != 0 ? 0 : HAK_USUAL);
-  return strcmp(name, limit_mb) == 0 && value <= INT64_MAX / HAK_MIB && hak_usage_set(limit, (int64_t)(value * HAK_MIB));
+  return strcmp(name, limit_mb) == 0 && value <= INT64_MAX / HAK_MIB &&
+         hak_usage_set(limit, (int64_t)(value * HAK_MIB));
 }
 
-/* Not in the header of gperftools 2.10, which has them of C++ alone. A rate of 1, the default there, is a decay time of a second, the default
- * here; 10 is a tenth of a second. 0, never, is the longest decay time there is, an hour. */
+/* Not in the header of gperftools 2.10, which has them of C++ alone. A rate of 1, the default there, is a decay time of
+ * a second, the default here; 10 is a tenth of a second. 0, never, is the longest decay time there is, an hour. */
 #define MS_OF_RATE_1 1000.0
 #define NEVER_MS 1000000
 

@@ -4,7 +4,8 @@
 #include "os/os.h"
 #include "pool/chunk_index.h"
 
-/* Each range that goes is one more mapping of the process's: none that is less than half a huge page. Guards stand between shorter ones. */
+/* Each range that goes is one more mapping of the process's: none that is less than half a huge page. Guards stand
+ * between shorter ones. */
 #define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_HUGE_PAGE_SPANS / 2)
 
 static size_t absent_spans, absent_ranges;
@@ -49,7 +50,8 @@ size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
   const hak_chunk *c = &r->chunks[chunk];
   size_t count = 0;
   hak_lock_take(&hak_span_pool.lock);
-  if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS) count = find_leaving(c, at, clean);
+  if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS)
+    count = find_leaving(c, at, clean);
   size_t first = chunk * HAK_CHUNK_SPANS + *at;
   if (count > 0) {
     leaving.r = r;
@@ -73,7 +75,8 @@ size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
 size_t hak_pool_give_back_reserved(size_t limit) {
   size_t bytes = 0;
   hak_lock_take(&hak_span_pool.lock);
-  for (unsigned i = 0; i < hak_region_count(); i++) bytes += hak_region_give_back_reserved(hak_region_at(i), limit / HAK_SPAN_SIZE);
+  for (unsigned i = 0; i < hak_region_count(); i++)
+    bytes += hak_region_give_back_reserved(hak_region_at(i), limit / HAK_SPAN_SIZE);
   hak_lock_drop(&hak_span_pool.lock);
   return bytes;
 }
@@ -90,7 +93,8 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
     size_t count = end - from;
     bool lost = false;
     if (!hak_region_restore(r, chunk * HAK_CHUNK_SPANS + from, count, &lost)) {
-      if (lost) count -= hak_bits_change(c->lost, from, count, true); /* a shorter range may be tried after a longer one */
+      /* A shorter range may be tried after a longer one */
+      if (lost) count -= hak_bits_change(c->lost, from, count, true);
       HAK_ASSERT(!lost || (c->absent_spans >= count && absent_spans >= count));
       c->absent_spans -= lost ? (uint32_t)count : 0;
       absent_spans -= lost ? count : 0;
@@ -129,14 +133,15 @@ bool hak_pool_restore(size_t spans, size_t align) {
     size_t end = (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (c->absent_spans > 0 && c->absent_spans + c->free_spans >= spans && restore_in_chunk(r, chunk, spans, align)) return true;
+      if (c->absent_spans > 0 && c->absent_spans + c->free_spans >= spans && restore_in_chunk(r, chunk, spans, align))
+        return true;
     }
   }
   return false;
 }
 
-/* How far the parent had got nobody knows; in the child nobody has mapped anything there. A thread that forks in a signal handler
- * goes on with it itself. */
+/* How far the parent had got nobody knows; in the child nobody has mapped anything there. A thread that forks in a
+ * signal handler goes on with it itself. */
 void hak_absent_fork_child(void) {
   if (leaving.count == 0 || leaving.thread == hak_thread_mark()) return;
   hak_os_unmap_own(hak_region_address(leaving.r, leaving.first), leaving.count << HAK_SPAN_SHIFT);

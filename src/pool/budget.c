@@ -9,7 +9,8 @@
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
-/* Without an option: of the cgroup's limit, from two steps of a purge on, and looked at where so much of the limit is taken. */
+/* Without an option: of the cgroup's limit, from two steps of a purge on, and looked at where so much of the limit is
+ * taken. */
 #define AUTO_PERCENT 95
 #define AUTO_FROM (2 * HAK_PURGE_STEP_BYTES)
 #define AUTO_NEAR_PERCENT 75
@@ -23,7 +24,8 @@
 #define AHEAD_PART 32         /* goes inside slabs beyond what is lacking: the next slab does not call again at once */
 #define FUTILE_PART 32        /* more than that went and came again between two looks: purging is futile … */
 #define SLACK_PART 16         /* … and the target gives way by so much */
-#define RECEDED_PART 32      /* so far below where a group's target is near it is far again: what swings passes it once */
+/* So far below where a group's target is near it is far again: what swings passes it once */
+#define RECEDED_PART 32
 
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
@@ -53,7 +55,8 @@ static unsigned skipped_inside;
 /* --- limit --- */
 
 static bool admits(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = hak_budget_with_spans(&hak_budget_mapped) + hak_budget_table_bytes();
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit),
+         used = hak_budget_with_spans(&hak_budget_mapped) + hak_budget_table_bytes();
   return limit == 0 || (bytes <= limit && used <= limit - bytes);
 }
 
@@ -88,9 +91,9 @@ void hak_budget_note_failure(void) {
 
 /* --- target --- */
 
-/* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages that the
- * kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows, as the user
- * who gave the number sees it. */
+/* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages
+ * that the kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows,
+ * as the user who gave the number sees it. */
 static size_t resident_now(void) {
   hak_os_resident now;
   if (!hak_os_read_resident(&now)) return 0;
@@ -108,11 +111,12 @@ static size_t margin(size_t target) { return target / (is_auto() ? AUTO_MARGIN_P
 
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
-/* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the same, and as
- * much as one purge brings back, for what the process grows by until it is looked at again. Where the program gave the
- * target, only what is live can be a reason to pass it. */
+/* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the same, and
+ * as much as one purge brings back, for what the process grows by until it is looked at again. Where the program gave
+ * the target, only what is live can be a reason to pass it. */
 static size_t ceiling_with_slack(size_t target, size_t resident, size_t filled) {
-  size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
+  size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans)
+                                                              << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
   if (!is_auto()) return resident - hak_min_size(resident, dirty) > target - margin(target) ? ceiling : 0;
@@ -121,11 +125,12 @@ static size_t ceiling_with_slack(size_t target, size_t resident, size_t filled) 
   return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
 }
 
-/* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
- * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
- * and this one may lose its processor: what is filled is the least of before and after. */
+/* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but
+ * a huge page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go
+ * on meanwhile, and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
-  size_t before = hak_budget_filled_now(), resident = resident_now(), filled = hak_min_size(before, hak_budget_filled_now());
+  size_t before = hak_budget_filled_now(), resident = resident_now(),
+         filled = hak_min_size(before, hak_budget_filled_now());
   size_t wanted = target - margin(target);
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
@@ -181,8 +186,8 @@ void hak_budget_slab_bytes_purged(void) {
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&purged_bytes, bytes); }
 
-/* Once a look. Purged memory came straight back, and neither is more live than a look ago nor less resident: the target is below
- * what the process needs, and cannot be met. Then purging is only cost: allow slack. */
+/* Once a look. Purged memory came straight back, and neither is more live than a look ago nor less resident: the target
+ * is below what the process needs, and cannot be met. Then purging is only cost: allow slack. */
 static void allow_slack(size_t target, size_t resident) {
   size_t all = hak_load_relaxed(&purged_bytes), went = all - hak_load_relaxed(&purged_then), live = live_now();
   size_t live_before = hak_load_relaxed(&live_then), resident_before = hak_load_relaxed(&looked_resident);
@@ -243,7 +248,8 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
   size_t limit = hak_os_memory_limit();
   if (limit != SIZE_MAX) return limit / 100 * (size_t)-option;
   if (changed)
-    hak_print("hakmem: HAKMEM_RSS_TARGET=%d%%: the memory this is a part of cannot be read: using no target\n", (int)-option);
+    hak_print("hakmem: HAKMEM_RSS_TARGET=%d%%: the memory this is a part of cannot be read: using no target\n",
+              (int)-option);
   return 0;
 }
 
@@ -266,7 +272,8 @@ static unsigned watch_growth(size_t target, size_t resident, size_t filled) {
 static bool comes_near(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
-  size_t filled = hak_budget_filled_now(); /* once: a large request that is going to fail may be counted at the moment */
+  /* Once: a large request that is going to fail may be counted at the moment */
+  size_t filled = hak_budget_filled_now();
   if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_NEAR_PERCENT)) {
     watch_growth(target, resident, filled);
     return false;
@@ -309,7 +316,8 @@ unsigned hak_budget_look(uint64_t now_ms) {
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   /* Out of file descriptors, for the moment: what was measured last still holds. */
   if (resident == 0 && target != 0 && hak_budget_targeted()) return hak_budget_level();
-  if (automatic && (resident == 0 || has_receded(target, resident))) return watch_growth(target, resident, hak_budget_filled_now());
+  if (automatic && (resident == 0 || has_receded(target, resident)))
+    return watch_growth(target, resident, hak_budget_filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
   allow_slack(target, resident);
@@ -336,8 +344,8 @@ void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) 
 /* Calls that a thread in the callback may miss before it counts as out of it: one a look. */
 #define SKIPPED_INSIDE_MOST 64
 
-/* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper on its
- * stack; from deeper it may be inside still, for a while. */
+/* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper
+ * on its stack; from deeper it may be inside still, for a while. */
 static bool has_left(uintptr_t frame) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(calling != NULL);
@@ -384,7 +392,8 @@ void hak_budget_fork_child(void) {
   /* It may be moved to another cgroup, which pays for what it takes from here on. */
   hak_store_relaxed(&resolved_option, 0);
   if (!hak_budget_targeted())
-    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), hak_budget_filled_now() + AUTO_FROM));
+    hak_store_relaxed(&hak_budget_watch,
+                      hak_min_size(hak_load_relaxed(&hak_budget_watch), hak_budget_filled_now() + AUTO_FROM));
 }
 
 /* The part of a cgroup is passed over: the cgroup itself is looked at. */
@@ -392,8 +401,10 @@ hak_os_bound hak_budget_nearest(void) {
   size_t target = hak_load_relaxed(&target_now), limit = (size_t)hak_load_relaxed(&hak_config.limit);
   int64_t option = hak_load_relaxed(&hak_config.rss_target);
   hak_os_bound nearest = hak_os_cgroup_nearest();
-  if (target != 0 && option != 0 && option != HAK_SIZE_AUTO) nearest = hak_os_nearer(nearest, (hak_os_bound){target, resident_now()});
-  if (limit != 0) nearest = hak_os_nearer(nearest, (hak_os_bound){limit, hak_budget_held_now() + hak_budget_table_bytes()});
+  if (target != 0 && option != 0 && option != HAK_SIZE_AUTO)
+    nearest = hak_os_nearer(nearest, (hak_os_bound){target, resident_now()});
+  if (limit != 0)
+    nearest = hak_os_nearer(nearest, (hak_os_bound){limit, hak_budget_held_now() + hak_budget_table_bytes()});
   nearest.used -= hak_min_size(nearest.used, hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT);
   return nearest;
 }

@@ -3,8 +3,9 @@
  * level and acts.
  *
  * `used`: what was taken from the system and not given back: held and dirty spans, huge blocks and the freed mappings
- * that are kept for them, metadata blocks. The limit counts the tables of the spans too. Metadata blocks and tables are never refused, so
- * that free and the end of a thread work at the limit. No lock of its own: words read relaxed, and the pool lock. */
+ * that are kept for them, metadata blocks. The limit counts the tables of the spans too. Metadata blocks and tables are
+ * never refused, so that free and the end of a thread work at the limit. No lock of its own: words read relaxed, and
+ * the pool lock. */
 #ifndef HAK_POOL_BUDGET_H
 #define HAK_POOL_BUDGET_H
 
@@ -43,13 +44,14 @@ typedef struct hak_budget_figures {
 
 void hak_budget_state(hak_budget_figures *out);
 
-/* Bytes of spans and mappings in use, any thread; without dirty spans, with what requests have been given and not touched. */
+/* Bytes of spans and mappings in use, any thread; without dirty spans, with what requests have been given and not
+ * touched. */
 HAK_INLINE size_t hak_budget_in_use(void) {
   return (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
 }
 
-/* Of the cgroups' limits, the target and HAKMEM_LIMIT the one that has the least left. Dirty spans do not count as used: they are
- * purged before a limit is met. Reads files. */
+/* Of the cgroups' limits, the target and HAKMEM_LIMIT the one that has the least left. Dirty spans do not count as
+ * used: they are purged before a limit is met. Reads files. */
 hak_os_bound hak_budget_nearest(void);
 
 /* --- the limit --- */
@@ -57,8 +59,8 @@ hak_os_bound hak_budget_nearest(void);
 HAK_INLINE bool hak_budget_limited(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_config.limit) != 0); }
 /* Whether so many spans more may be used. Caller holds the pool lock. */
 bool hak_budget_admits_locked(size_t spans);
-/* The same for memory outside of regions, which is counted as used at once when it is admitted. Takes the pool lock. Once
- * the system has answered, hak_budget_map_done follows. */
+/* The same for memory outside of regions, which is counted as used at once when it is admitted. Takes the pool lock.
+ * Once the system has answered, hak_budget_map_done follows. */
 bool hak_budget_map(size_t bytes);
 void hak_budget_map_done(size_t bytes, bool mapped);
 /* A request has failed for good. */
@@ -66,28 +68,32 @@ void hak_budget_note_failure(void);
 
 /* --- the target --- */
 
-/* Always kept for reuse, with a target and without: giving single spans back as they come would cost a system call each. */
+/* Always kept for reuse, with a target and without: giving single spans back as they come would cost a system call
+ * each. */
 #define HAK_BUDGET_DIRTY_LEAST HAK_HUGE_PAGE_SPANS
 
-/* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
- * the target then. SIZE_MAX: no target, or far below that of a cgroup. */
+/* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left
+ * to the target then. SIZE_MAX: no target, or far below that of a cgroup. */
 extern size_t hak_budget_ceiling;
-/* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one.
- * Far below a cgroup's target: for a look at that. SIZE_MAX: never. */
+/* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last
+ * one. Far below a cgroup's target: for a look at that. SIZE_MAX: never. */
 extern size_t hak_budget_watch;
-/* Relaxed. Measure again at this many live spans: pages purged in a slab come back when its span is reused, without raising `filled`.
- * SIZE_MAX: nobody measures. */
+/* Relaxed. Measure again at this many live spans: pages purged in a slab come back when its span is reused, without
+ * raising `filled`. SIZE_MAX: nobody measures. */
 extern size_t hak_budget_live_watch;
-/* Relaxed. Dirty bytes tolerated above the target once purging proved futile: purged memory was taken again at once. 0 until then. */
+/* Relaxed. Dirty bytes tolerated above the target once purging proved futile: purged memory was taken again at once. 0
+ * until then. */
 extern size_t hak_budget_slack;
 extern unsigned hak_budget_level_now;
 
 HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
 /* A target is measured against. One that is far is as none: pages and clocks are dealt with as ever. */
 HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_ceiling) != SIZE_MAX); }
-/* And it is a part of what the cgroup may use. To that a huge page counts whole until the system splits it: not when a piece
- * is unmapped, but at once when it is advised that the piece is free. */
-HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
+/* And it is a part of what the cgroup may use. To that a huge page counts whole until the system splits it: not when a
+ * piece is unmapped, but at once when it is advised that the piece is free. */
+HAK_INLINE bool hak_budget_of_group(void) {
+  return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0;
+}
 
 /* What depots may hold instead of `most` bytes: at most a 64th of the limit and of a target, since it counts. */
 #define HAK_BUDGET_CACHED_PART 64
@@ -103,11 +109,12 @@ HAK_INLINE size_t hak_budget_unclaimed(size_t live_spans) {
   return live_spans > claimed ? live_spans - claimed : 0;
 }
 
-/* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
- * counts as gone: it is when it is asked about next. */
+/* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the
+ * moment counts as gone: it is when it is asked about next. */
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
   size_t bytes = (hak_budget_unclaimed(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
-  size_t pages = hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
+  size_t pages =
+      hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
   size_t purged = pages * hak_os_page_size();
   return bytes > purged ? bytes - purged : 0;
 }
@@ -127,7 +134,8 @@ HAK_INLINE bool hak_budget_measurement_due(void) {
 /* Whether dirty memory may have to go because of the target. */
 HAK_INLINE bool hak_budget_over_now(void) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return false;
-  return hak_load_relaxed(&hak_span_pool.dirty_spans) > HAK_BUDGET_DIRTY_LEAST && (hak_budget_purges_all() || hak_budget_measurement_due());
+  return hak_load_relaxed(&hak_span_pool.dirty_spans) > HAK_BUDGET_DIRTY_LEAST &&
+         (hak_budget_purges_all() || hak_budget_measurement_due());
 }
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_room(void);
@@ -144,8 +152,8 @@ HAK_INLINE bool hak_budget_slab_purge_due(void) {
   size_t filled = hak_budget_filled_now();
   return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_unpurgeable);
 }
-/* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is asked for
- * again when more is. */
+/* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is
+ * asked for again when more is. */
 size_t hak_budget_slab_bytes_wanted(void);
 void hak_budget_slab_bytes_purged(void);
 
@@ -166,12 +174,14 @@ typedef void (*hak_pressure_callback)(size_t resident, size_t target, void *cont
 void hak_budget_set_callback(hak_pressure_callback callback, void *context);
 
 extern uint32_t hak_budget_callback_due;
-HAK_INLINE bool hak_budget_must_call_back(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_callback_due) != 0); }
+HAK_INLINE bool hak_budget_must_call_back(void) {
+  return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_callback_due) != 0);
+}
 /* Calls it, unless some thread is in it. The caller holds no lock, and is where the program may allocate and free. */
 HAK_COLD void hak_budget_call_back(void);
 
-/* In the child of a fork: a call in another thread has ended with that thread. Locks nothing: the parent may have been in a
- * lock when it forked alone. */
+/* In the child of a fork: a call in another thread has ended with that thread. Locks nothing: the parent may have been
+ * in a lock when it forked alone. */
 void hak_budget_fork_child(void);
 
 #endif

@@ -8,7 +8,8 @@
 #define FAN 32
 #define LEVELS 3 /* 32,768 chunks: 2 TiB */
 
-/* `less`: by how much the bound is below HAK_CHUNK_SPANS, so that what is zero bounds nothing. Of a node below, the least of its. */
+/* `less`: by how much the bound is below HAK_CHUNK_SPANS, so that what is zero bounds nothing. Of a node below, the
+ * least of its. */
 typedef struct hak_chunk_node {
   uint16_t less[HAK_SEARCHES][FAN];
   struct hak_chunk_node *below[FAN];
@@ -38,9 +39,12 @@ static uint16_t least_of(const uint16_t *less) {
   return least;
 }
 
-/* Of the chunks [from, end) below `n`, which describes those from `first` on. A node that was looked through in vain lowers its parent's bound. */
-static size_t find_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t from, size_t end, bool highest) {
-  size_t each = chunks_below(level), least = from > first ? from - first : 0, most = hak_min_size(end - first, FAN * each);
+/* Of the chunks [from, end) below `n`, which describes those from `first` on. A node that was looked through in vain
+ * lowers its parent's bound. */
+static size_t find_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t from, size_t end,
+                         bool highest) {
+  size_t each = chunks_below(level), least = from > first ? from - first : 0,
+         most = hak_min_size(end - first, FAN * each);
   HAK_ASSERT(first < end && from < first + FAN * each);
   if (n == NULL) return first + (highest ? most - 1 : least);
   uint16_t *less = n->less[s->search];
@@ -145,7 +149,8 @@ void hak_pool_mark_free(hak_region *r, size_t index, size_t spans, hak_pages pag
     c->dirty_spans += (uint32_t)spans;
     hak_add_single(&hak_span_pool.dirty_spans, spans);
   }
-  HAK_ASSERT(were_free == 0 && were_dirty == 0 && c->dirty_spans <= c->free_spans && c->free_spans + c->absent_spans <= HAK_CHUNK_SPANS);
+  HAK_ASSERT(were_free == 0 && were_dirty == 0 && c->dirty_spans <= c->free_spans &&
+             c->free_spans + c->absent_spans <= HAK_CHUNK_SPANS);
   hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
 }
 

@@ -1,4 +1,5 @@
-/* What reclaim/ does with free spans: claims, puts back, and what a purge makes of huge pages. Under hak_span_pool.lock. */
+/* What reclaim/ does with free spans: claims, puts back, and what a purge makes of huge pages. Under
+ * hak_span_pool.lock. */
 #include "os/os.h"
 #include "pool/absent.h"
 #include "pool/budget.h"
@@ -9,7 +10,8 @@ typedef struct range {
   size_t bit, end;
 } range;
 
-/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
+/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty:
+ * none. */
 static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span_set dirty = hak_spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
@@ -25,8 +27,8 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
   return last;
 }
 
-/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
- * huge page again only where a whole one has been given back in one call. */
+/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system
+ * uses a huge page again only where a whole one has been given back in one call. */
 static range widened(const hak_chunk *c, range r, bool apart) {
   HAK_ASSERT(r.bit < r.end && r.end <= HAK_CHUNK_SPANS);
   hak_span_set set = hak_spans_of_kind(c, HAK_SEARCH_FREE, apart);
@@ -39,7 +41,12 @@ static range widened(const hak_chunk *c, range r, bool apart) {
 /* Of chunks of one kind. There is no index of whole pages apart: those bounds are of all. */
 static hak_chunk_search search_for(hak_region *r, bool huge, hak_worth worth, bool apart) {
   size_t spans = worth == HAK_WHOLE_PAGES ? HAK_HUGE_PAGE_SPANS : 1;
-  return (hak_chunk_search){.region = r, .search = HAK_SEARCH_DIRTY, .huge = huge, .apart = apart && spans == 1, .spans = spans, .align = spans};
+  return (hak_chunk_search){.region = r,
+                            .search = HAK_SEARCH_DIRTY,
+                            .huge = huge,
+                            .apart = apart && spans == 1,
+                            .spans = spans,
+                            .align = spans};
 }
 
 size_t hak_pool_last_dirty(hak_region *r, size_t end, hak_worth worth) {
@@ -139,12 +146,13 @@ bool hak_pool_was_large(const hak_span *span) {
 static bool is_claimed_by_another(hak_region *r, size_t index) {
   const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
-  bool untagged = !hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_region_code_at(r, index) == HAK_CODE_NONE;
+  bool untagged = !hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) &&
+                  hak_region_code_at(r, index) == HAK_CODE_NONE;
   return untagged && hak_region_span_at(r, index)->claimer != hak_thread_mark();
 }
 
-/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. A thread that forks in
- * a signal handler goes on with the purge that it interrupted, and puts its own back. */
+/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows.
+ * A thread that forks in a signal handler goes on with the purge that it interrupted, and puts its own back. */
 void hak_pool_fork_child(void) {
   hak_assert_held(&hak_span_pool.lock);
   hak_absent_fork_child();

@@ -1,13 +1,13 @@
-/* What the process holds of the system: spans, by the pool, and what is mapped beside them; and the lock of the pool, under which spans
- * change hands. The other files of this box are built on it. */
+/* What the process holds of the system: spans, by the pool, and what is mapped beside them; and the lock of the pool,
+ * under which spans change hands. The other files of this box are built on it. */
 #ifndef HAK_POOL_COUNTERS_H
 #define HAK_POOL_COUNTERS_H
 
 #include "os/lock.h"
 #include "region/region.h"
 
-/* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in the pool, nor does a
- * slow path. */
+/* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in
+ * the pool, nor does a slow path. */
 #define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
 #define HAK_PURGE_STEP_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT)
 
@@ -16,17 +16,19 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  size_t passed_over; /* taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
+  /* Taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
+  size_t passed_over;
   size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
   size_t purging_slab_pages; /* … and those that are about to be */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
   size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
-  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed; written by
-   * reclaim/. */
+  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed;
+   * written by reclaim/. */
   size_t mark_spans;
   bool mark_at_least_live;
-  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, in all. Relaxed. */
+  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, in all.
+   * Relaxed. */
   size_t purged_spans, refault_bytes;
   /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
    * again before more has. Relaxed. */
@@ -42,8 +44,9 @@ HAK_INLINE bool hak_turn_take(const void **turn) {
 }
 HAK_INLINE void hak_turn_end(const void **turn) { hak_store_release(turn, NULL); }
 
-/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
- * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
+/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take
+ * small blocks alone leave the pages of large ones to those that take large ones, or ask for a trim, while there are
+ * such. */
 extern HAK_HIDDEN HAK_TLS bool hak_takes_large;
 extern bool hak_large_left_to_others; /* relaxed; written by reclaim/ */
 HAK_INLINE bool hak_spares_large(void) { return !hak_takes_large && hak_load_relaxed(&hak_large_left_to_others); }
@@ -56,7 +59,8 @@ void hak_budget_count_mapped(size_t bytes);
 void hak_budget_count_held(size_t bytes); /* what was counted as used already, and has come now */
 void hak_budget_count_unmapped(size_t bytes);
 
-/* What is held now, spans and mappings, may be the most so far. After spans were taken, under the pool lock, or a mapping came. */
+/* What is held now, spans and mappings, may be the most so far. After spans were taken, under the pool lock, or a
+ * mapping came. */
 extern size_t hak_budget_held_mapped; /* relaxed: of hak_budget_mapped, what the system has given */
 extern size_t hak_budget_held_peak;   /* relaxed: the most that hak_budget_held_now was */
 void hak_budget_raise_peak(size_t held);

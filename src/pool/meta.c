@@ -14,7 +14,8 @@ _Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of it
 #define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it; all are aligned to it */
 #define BLOCKS_MAX (LAST_MAPPING / HAK_META_SIZE)
 
-/* At the start of each mapping obtained from the system. Only blocks that are given back, of up to LAST_MAPPING, have bits. */
+/* At the start of each mapping obtained from the system. Only blocks that are given back, of up to LAST_MAPPING, have
+ * bits. */
 typedef struct mapping {
   struct mapping *next;
   size_t bytes;
@@ -113,7 +114,9 @@ static void *take_fresh(size_t bytes) {
 
 /* --- cold blocks --- */
 
-static mapping *mapping_of(const void *p) { return (mapping *)(hak_align_down((uintptr_t)p, LAST_MAPPING) + hak_os_page_size()); }
+static mapping *mapping_of(const void *p) {
+  return (mapping *)(hak_align_down((uintptr_t)p, LAST_MAPPING) + hak_os_page_size());
+}
 
 static size_t page_blocks(void) { return hak_os_page_size() / HAK_META_SIZE; }
 
@@ -137,7 +140,8 @@ static hak_meta *take_cold(void) {
   size_t block = w * 64 + hak_ctz64(cold_at->cold[w]);
   make_cold(cold_at, block, 1, false);
   /* Whoever takes the first block of a page that was given back has all of it back. */
-  if (hak_bits_change(cold_at->purged, hak_align_down(block, page_blocks()), 1, false) != 0) hak_budget_count_mapped(hak_os_page_size());
+  if (hak_bits_change(cold_at->purged, hak_align_down(block, page_blocks()), 1, false) != 0)
+    hak_budget_count_mapped(hak_os_page_size());
   return (hak_meta *)((uintptr_t)cold_at + block * HAK_META_SIZE);
 }
 
@@ -172,7 +176,8 @@ static void unclaim_locked(bool gone) {
   HAK_ASSERT(m != NULL && claimed.count > 0);
   claimed.m = NULL;
   make_cold(m, claimed.first, claimed.count, true);
-  for (size_t i = 0; i < claimed.count && gone; i += page_blocks()) hak_bits_change(m->purged, claimed.first + i, 1, true);
+  for (size_t i = 0; i < claimed.count && gone; i += page_blocks())
+    hak_bits_change(m->purged, claimed.first + i, 1, true);
   if (gone) hak_budget_count_unmapped(claimed.count * HAK_META_SIZE);
 }
 

@@ -1,6 +1,6 @@
-/* Metadata blocks: the allocator's own memory, in units of 1,024 aligned bytes, outside every region so that no overflow of a
- * user's block can reach it. Magazines, arenas and thread caches are made of them. Pages of
- * which all blocks are free are purged; they stay accessible. One lock, leaf rank. */
+/* Metadata blocks: the allocator's own memory, in units of 1,024 aligned bytes, outside every region so that no
+ * overflow of a user's block can reach it. Magazines, arenas and thread caches are made of them. Pages of which all
+ * blocks are free are purged; they stay accessible. One lock, leaf rank. */
 #ifndef HAK_POOL_META_H
 #define HAK_POOL_META_H
 
@@ -27,8 +27,8 @@ void hak_meta_give(hak_meta *chain);
 void hak_meta_give_one(void *memory);
 /* `count` adjacent zeroed ones that are never given back; NULL: out of memory. */
 void *hak_meta_take_block(unsigned count);
-/* Purges pages of blocks that nobody has needed since the call before this one, or of all that are free. Returns the bytes. Caller
- * holds no lock. */
+/* Purges pages of blocks that nobody has needed since the call before this one, or of all that are free. Returns the
+ * bytes. Caller holds no lock. */
 size_t hak_meta_purge(bool all);
 /* In the child of a fork, with the lock held: puts back what another thread was purging. */
 void hak_meta_fork_child(void);

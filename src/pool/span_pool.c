@@ -17,12 +17,13 @@ static uint64_t aligned_bits(uintptr_t page, size_t align) {
 static hak_span_set aligned_of(const hak_span_set *set, uintptr_t chunk_page, size_t align) {
   HAK_ASSERT(hak_is_pow2(align));
   hak_span_set aligned = *set;
-  for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++) aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
+  for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++)
+    aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
   return aligned;
 }
 
-/* Lowest start in the chunk of adjacent free spans that are looked for, aligned by absolute address; HAK_CHUNK_SPANS if none.
- * *longest: the longest that start at one, until then. */
+/* Lowest start in the chunk of adjacent free spans that are looked for, aligned by absolute address; HAK_CHUNK_SPANS if
+ * none. *longest: the longest that start at one, until then. */
 static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *longest) {
   const hak_chunk *c = &s->region->chunks[chunk_index];
   uintptr_t chunk_page = (s->region->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
@@ -96,7 +97,8 @@ static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
     const hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = hak_region_chunks(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = hak_region_chunks(r); chunk < n; chunk++)
+      spans += r->chunks[chunk].free_spans;
   }
   return spans;
 }
@@ -119,13 +121,13 @@ void hak_pool_note_emptied(void) {
   hak_lock_drop(&pool->lock);
 }
 
-/* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
- * there again where the alignment asks for more. */
+/* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind,
+ * and there again where the alignment asks for more. */
 static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, bool *zeroed) {
   if (s.apart && r->populated) return NULL;
   for (int round = 0; round < 4; round++) {
-    /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
-     * will do. */
+    /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any
+     * chunk will do. */
     hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
     if (other != NULL) return other;
     size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
@@ -147,12 +149,13 @@ static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
 #define ROOMY_TIMES 2
 static bool is_roomy(size_t spans) {
   size_t accessible = 0;
-  for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
+  for (unsigned i = hak_region_count(); i-- > 0;)
+    accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
   return accessible > ROOMY_TIMES * hak_span_pool.peak_spans + spans;
 }
 
-/* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives memory back and
- * takes it again would have new chunks for ever, and pay for their tables. */
+/* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives
+ * memory back and takes it again would have new chunks for ever, and pay for their tables. */
 static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
   hak_chunk_search whole = {.region = r, .search = HAK_SEARCH_FREE, .spans = HAK_CHUNK_SPANS, .align = 1};
   size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
@@ -177,8 +180,8 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
 /* What is added costs tables, a percent of it: where it is roomy, small pages are taken where huge ones were wanted. */
 #define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
-/* Spans that are clean, or new. Apart, little more becomes accessible than twice what was ever in use: else a program whose memory is
- * small blocks and large ones by turns would grow without end. */
+/* Spans that are clean, or new. Apart, little more becomes accessible than twice what was ever in use: else a program
+ * whose memory is small blocks and large ones by turns would grow without end. */
 static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   hak_span *span;
   bool huge = s.huge;
@@ -192,15 +195,16 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   for (unsigned i = 0; huge && i < regions; i++) {
     if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy(ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  if (huge && is_roomy(ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL)
+    return span;
   for (unsigned i = s.apart && is_roomy(HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
     if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
   return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
 }
 
-/* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
- * more than this becomes resident by it; and where it costs no huge pages. */
+/* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones
+ * instead, as long as no more than this becomes resident by it; and where it costs no huge pages. */
 #define PASSED_PART 16
 #define PASSED_LEAST (16 * HAK_MIB / HAK_SPAN_SIZE) /* a program of some MiB, too, has its large blocks apart */
 
@@ -217,7 +221,8 @@ static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   hak_chunk_search any = s;
   any.apart = false;
   hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
-  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL) hak_span_pool.passed_over += s.spans;
+  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL)
+    hak_span_pool.passed_over += s.spans;
   if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
@@ -239,7 +244,8 @@ static size_t start_of_last(const hak_region *r, size_t chunk, size_t end) {
   return hak_bits_has(words, bit) ? chunk * HAK_CHUNK_SPANS + hak_bits_first_of_run(words, bit) : end;
 }
 
-/* Takes spans of more than one chunk, or aligned to one and more: of neighbouring chunks what is free, and what becomes accessible behind the last. */
+/* Takes spans of more than one chunk, or aligned to one and more: of neighbouring chunks what is free, and what becomes
+ * accessible behind the last. */
 static hak_span *take_long_from(hak_region *r, size_t spans, size_t align, bool *zeroed) {
   size_t base = r->base >> HAK_SPAN_SHIFT, start = hak_align_up(base + r->first_span, align) - base, kept = 0;
   for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
@@ -262,7 +268,8 @@ static hak_span *take_long(size_t spans, size_t align, bool *zeroed) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span *span = NULL;
   if (HAK_HARD(GUARDS) || (hak_budget_limited() && !hak_budget_admits_locked(spans))) return NULL;
-  for (unsigned i = 0, n = hak_region_count(); i < n && span == NULL; i++) span = take_long_from(hak_region_at(i), spans, align, zeroed);
+  for (unsigned i = 0, n = hak_region_count(); i < n && span == NULL; i++)
+    span = take_long_from(hak_region_at(i), spans, align, zeroed);
   return span;
 }
 
@@ -286,15 +293,17 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
-  HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE && tags.head_code != HAK_CODE_NONE);
+  HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE &&
+             tags.head_code != HAK_CODE_NONE);
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
-                       ? take_long(spans, align, zeroed)
-                       : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
+  hak_span *span =
+      spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
+          ? take_long(spans, align, zeroed)
+          : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
@@ -374,7 +383,8 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
 
 static bool is_over_mark(size_t dirty, size_t live) {
   const hak_pool *pool = &hak_span_pool;
-  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
+  bool over =
+      dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
   return over || hak_budget_over_now();
 }
 

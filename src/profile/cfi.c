@@ -97,8 +97,8 @@ static bool read_common(const uint8_t *p, common *c) {
   return true;
 }
 
-/* The frame description entry (FDE) of the last function that begins at or below pc: by the table that linkers write, sorted
- * pairs of 32 bits, relative to its header. */
+/* The frame description entry (FDE) of the last function that begins at or below pc: by the table that linkers write,
+ * sorted pairs of 32 bits, relative to its header. */
 static const uint8_t *find_description(const uint8_t *header, uintptr_t pc) {
   static const uint8_t usual[4] = {1, PC_RELATIVE | SDATA4, UDATA4, DATA_RELATIVE | SDATA4};
   if (memcmp(header, usual, sizeof usual) != 0) return NULL;
@@ -156,7 +156,8 @@ static const uint8_t *skip_block(const uint8_t **p) {
 /* Instructions whose first operand is a register. */
 #define OP(number) ((uint64_t)1 << (number))
 #define OF_REGISTERS \
-  (OP(0x05) | OP(0x06) | OP(0x07) | OP(0x08) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x10) | OP(0x11) | OP(0x12) | OP(0x14) | OP(0x15) | OP(0x16) | OP(0x2f))
+  (OP(0x05) | OP(0x06) | OP(0x07) | OP(0x08) | OP(0x09) | OP(0x0c) | OP(0x0d) | OP(0x10) | OP(0x11) | OP(0x12) | \
+   OP(0x14) | OP(0x15) | OP(0x16) | OP(0x2f))
 
 /* All but those that advance the location, and those with an operand in their first byte. False: an unknown one. */
 static bool run_other(machine *m, uint8_t op, const uint8_t **p) {
@@ -228,7 +229,8 @@ enum hak_cfi_found hak_cfi_find(const uint8_t *eh_frame_hdr, uintptr_t pc, hak_c
   const uint8_t *cie = p; /* so many bytes below this very number */
   cie -= fixed(&p, 4);
   uintptr_t begin, bytes;
-  if (!read_common(cie, &c) || !pointer(&p, c.encoding, &begin) || !pointer(&p, c.encoding & FORMAT, &bytes)) return HAK_CFI_NONE;
+  if (!read_common(cie, &c) || !pointer(&p, c.encoding, &begin) || !pointer(&p, c.encoding & FORMAT, &bytes))
+    return HAK_CFI_NONE;
   if (pc - begin >= bytes) return HAK_CFI_NONE;
   if (c.signal) return HAK_CFI_SIGNAL;
   if (c.augmented) skip_block(&p);

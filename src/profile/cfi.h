@@ -1,5 +1,5 @@
-/* Call frame information (.eh_frame): how a function's caller is found, for each of its instructions. Reads the sections of
- * loaded modules and nothing else. No state, no allocation, no lock. */
+/* Call frame information (.eh_frame): how a function's caller is found, for each of its instructions. Reads the
+ * sections of loaded modules and nothing else. No state, no allocation, no lock. */
 #ifndef HAK_PROFILE_CFI_H
 #define HAK_PROFILE_CFI_H
 

@@ -9,7 +9,8 @@
 #define BUCKETS 1024
 #define FIRST_PLACE (BUCKETS * sizeof(uint32_t))
 
-/* The buckets, and names one behind the other. A name that has no room for its new text leaves its bucket and stays, with label 0. */
+/* The buckets, and names one behind the other. A name that has no room for its new text leaves its bucket and stays,
+ * with label 0. */
 static char *table;
 static size_t used, ready;
 

@@ -17,8 +17,8 @@ const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 
 
 typedef hak_profile_sample sample;
 
-/* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our own and those of
- * OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
+/* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our
+ * own and those of OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
 HAK_PROBE_DEFINE(hakmem, sample_alloc);
 HAK_PROBE_DEFINE(hakmem, sample_free);
 HAK_PROBE_DEFINE(otel_memory, alloc);
@@ -108,7 +108,8 @@ static void note_point(uint64_t now_ms) {
   HAK_ASSERT(now_ms >= h->start_ms && h->interval_ms > 0);
   while ((at = (now_ms - h->start_ms) / h->interval_ms) >= HAK_PROFILE_POINTS) {
     for (size_t i = 0; i < HAK_PROFILE_POINTS; i++) {
-      double a = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i] : -1, b = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i + 1] : -1;
+      double a = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i] : -1,
+             b = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i + 1] : -1;
       h->points[i] = a > b ? a : b;
     }
     h->interval_ms *= 2;
@@ -150,8 +151,8 @@ static HAK_NOINLINE void probe_free(const void *p) {
 }
 
 bool hak_profile_listened(void) {
-  return HAK_PROBE_LISTENED(hakmem, sample_alloc) || HAK_PROBE_LISTENED(hakmem, sample_free) || HAK_PROBE_LISTENED(otel_memory, alloc) ||
-         HAK_PROBE_LISTENED(otel_memory, free);
+  return HAK_PROBE_LISTENED(hakmem, sample_alloc) || HAK_PROBE_LISTENED(hakmem, sample_free) ||
+         HAK_PROBE_LISTENED(otel_memory, alloc) || HAK_PROBE_LISTENED(otel_memory, free);
 }
 
 /* Each piece once: where memory was short for one, a later start asks again. */
@@ -214,14 +215,20 @@ static bool is_own_code(uintptr_t pc) {
   return pc - start < bytes && getauxval(AT_ENTRY) - start >= bytes;
 }
 
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner, const char *heap) {
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner,
+                            const char *heap) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
   HAK_ASSERT(p != NULL && depth <= HAK_PROFILE_FRAMES && (owner != 0) == (heap != NULL));
   while (own < depth && is_own_code(pcs[own])) own++;
-  const hak_stack_origin o = {.pcs = pcs + own, .depth = depth - own, .label = hak_tls.label, .heap = heap, .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
+  const hak_stack_origin o = {.pcs = pcs + own,
+                              .depth = depth - own,
+                              .label = hak_tls.label,
+                              .heap = heap,
+                              .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
   uint64_t now_ms = hak_os_now_ms();
-  sample noted = {.block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability, .owner = owner};
+  sample noted = {
+      .block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability, .owner = owner};
   hak_lock_take(&hak_profile_lock);
   if (now_ms < hak_profile.start_ms) now_ms = hak_profile.start_ms; /* an era has begun since */
   bool room = hak_profile.sampling && (2 * (hak_profile_occupied + 1) <= capacity || grow_samples());
@@ -307,7 +314,8 @@ static bool end_next_of(uint32_t owner, uint64_t now_ms, size_t *place) {
   return ended.block != 0;
 }
 
-/* From the first again where there were some: meanwhile frees of other threads may have moved others to places before. */
+/* From the first again where there were some: meanwhile frees of other threads may have moved others to places
+ * before. */
 void hak_profile_forget_heap(uint32_t owner) {
   uint64_t now_ms = hak_os_now_ms();
   HAK_ASSERT(owner != 0);
@@ -338,7 +346,8 @@ static bool is_free(const hak_span *s, size_t i) {
   return i >= s->bumped || (hak_load_relaxed(&s->bits[i / 64]) >> (i % 64) & 1) != 0;
 }
 
-/* Under the lock of the slab's bin. Each page's free bytes go to the blocks on it in proportion to what they have of it. */
+/* Under the lock of the slab's bin. Each page's free bytes go to the blocks on it in proportion to what they have of
+ * it. */
 static double share_locked(const hak_span *s, size_t size, uintptr_t p) {
   HAK_ASSERT(p >= s->start && (p - s->start) % size == 0 && (p - s->start) / size < s->blocks);
   size_t page = hak_os_page_size();
@@ -352,8 +361,8 @@ static double share_locked(const hak_span *s, size_t size, uintptr_t p) {
   return share;
 }
 
-/* p: a live block of a slab. Returns the bytes that cannot be given back because of it: the free ones of the pages that it lies on, shared with
- * the other blocks there that are handed out. What threads have cached counts as handed out. */
+/* p: a live block of a slab. Returns the bytes that cannot be given back because of it: the free ones of the pages that
+ * it lies on, shared with the other blocks there that are handed out. What threads have cached counts as handed out. */
 static double pinned_beside(const void *p) {
   const hak_region *r = hak_region_find(p);
   const hak_span *s = hak_region_span(r, p);
@@ -393,7 +402,10 @@ bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
   const struct {
     const void *at;
     size_t bytes;
-  } all[] = {{of_stacks.table, of_stacks.table_bytes}, {of_stacks.buckets, of_stacks.bucket_bytes}, {samples, sample_bytes()}, {labels, of_labels}};
+  } all[] = {{of_stacks.table, of_stacks.table_bytes},
+             {of_stacks.buckets, of_stacks.bucket_bytes},
+             {samples, sample_bytes()},
+             {labels, of_labels}};
   bool there = number < sizeof all / sizeof all[0];
   if (there) {
     *address = (uintptr_t)all[number].at;

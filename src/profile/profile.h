@@ -1,9 +1,10 @@
 /* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on,
  * each label of their threads and each name of heaps that they are in.
  *
- * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the variance that
- * is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs under it allocates nothing
- * and is as long as a dump. Its memory is bounded by what the program holds; what finds no room is counted. */
+ * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the
+ * variance that is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs
+ * under it allocates nothing and is as long as a dump. Its memory is bounded by what the program holds; what finds no
+ * room is counted. */
 #ifndef HAK_PROFILE_PROFILE_H
 #define HAK_PROFILE_PROFILE_H
 
@@ -12,7 +13,8 @@
 /* There is a profile, which may have stopped. */
 HAK_INLINE bool hak_profile_made(void) { return hak_load_relaxed(&hak_profile.distance) != 0; }
 
-/* Samples that are live, of eras before too: written under the lock. Whoever frees one sees it counted, since its allocation is. */
+/* Samples that are live, of eras before too: written under the lock. Whoever frees one sees it counted, since its
+ * allocation is. */
 extern HAK_HIDDEN size_t hak_profile_occupied;
 HAK_INLINE bool hak_profile_has_samples(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_profile_occupied) != 0); }
 
@@ -23,11 +25,12 @@ void hak_profile_stop(void);
 /* Begins an era, whether it samples or not. */
 void hak_profile_reset(void);
 
-/* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies where p would
- * without the profile, or NULL. `owner`: the number of the heap that p is in, which another one may have after it; 0: the main heap. The profile
- * sums up by the heap's name, which it copies, for a program may make a heap for each request. False: there is no room, or sampling has stopped,
- * and p is no sample. */
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner, const char *heap_name);
+/* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies
+ * where p would without the profile, or NULL. `owner`: the number of the heap that p is in, which another one may have
+ * after it; 0: the main heap. The profile sums up by the heap's name, which it copies, for a program may make a heap
+ * for each request. False: there is no room, or sampling has stopped, and p is no sample. */
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability, uint32_t owner,
+                            const char *heap_name);
 /* The heap's blocks are freed, all at once. Before another heap has the number. */
 void hak_profile_forget_heap(uint32_t owner);
 /* A live sample, in a table by address. */
@@ -42,8 +45,8 @@ typedef struct hak_profile_sample {
   uint32_t owner; /* heap's number; 0: the main heap */
 } hak_profile_sample;
 
-/* A sample ends in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the
- * address, and is still summed up; then it is none any more, or p's again. */
+/* A sample ends in two steps, for what may fail in between: p's sample, or none, has left the table, so that another
+ * block may have the address, and is still summed up; then it is none any more, or p's again. */
 hak_profile_sample hak_profile_set_aside(const void *p);
 void hak_profile_end(const hak_profile_sample *aside);
 void hak_profile_put_back(const hak_profile_sample *aside);
@@ -67,7 +70,8 @@ size_t hak_profile_bytes_locked(void);
 /* A tracer listens to samples. */
 bool hak_profile_listened(void);
 
-/* For statistics: its memory in bytes, and where its tables are; 0 bytes: it is not made yet. False: there is no such one. */
+/* For statistics: its memory in bytes, and where its tables are; 0 bytes: it is not made yet. False: there is no such
+ * one. */
 size_t hak_profile_own_bytes(void);
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes);
 

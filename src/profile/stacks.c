@@ -11,7 +11,8 @@
 #define STACK_TABLE_BYTES (64 * HAK_MIB) /* of address space */
 #define STACK_GROW_BYTES (64 * HAK_KIB)
 #define BUCKETS 4096
-#define EVICTED_PART 4 /* of the stacks: from so many on that can be, their labels are evicted at once, in one walk over all */
+/* Of the stacks: from so many on that can be, their labels are evicted at once, in one walk over all */
+#define EVICTED_PART 4
 
 hak_lock hak_profile_lock;
 hak_profile_state hak_profile;
@@ -21,7 +22,8 @@ static char *table; /* stacks, one behind the other; the first is of those witho
 static size_t table_used, table_ready;
 static uint32_t *buckets; /* places in the table; 0: none */
 static hak_os_refusal refused; /* more of either, or of samples */
-/* Entries of the table without a stack, by room, in steps of 16 bytes; linked by `next`. And stacks in it: all, and those whose label can be evicted. */
+/* Entries of the table without a stack, by room, in steps of 16 bytes; linked by `next`. And stacks in it: all, and
+ * those whose label can be evicted. */
 static uint32_t holes[(sizeof(hak_profile_stack) + HAK_PROFILE_FRAMES * sizeof(uintptr_t) + HAK_HEAP_NAME) / 16 + 2];
 static size_t stack_count, idle_count;
 
@@ -103,13 +105,15 @@ static uint64_t hash_of(const hak_stack_origin *o) {
     hash = (hash ^ o->pcs[i]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }
-  for (uint32_t i = 0; i < o->heap_bytes; i++) hash = (hash ^ (unsigned char)o->heap[i] ^ o->heap_bytes) * 0x9e3779b97f4a7c15u;
+  for (uint32_t i = 0; i < o->heap_bytes; i++)
+    hash = (hash ^ (unsigned char)o->heap[i] ^ o->heap_bytes) * 0x9e3779b97f4a7c15u;
   return hash ^ hash >> 32;
 }
 
 static bool is_of(const hak_profile_stack *s, const hak_stack_origin *o, uint64_t hash) {
   return s->hash == hash && s->depth == o->depth && s->label == o->label && s->heap_bytes == o->heap_bytes &&
-         memcmp(s->pcs, o->pcs, o->depth * sizeof *o->pcs) == 0 && (o->heap_bytes == 0 || memcmp(s->pcs + s->depth, o->heap, o->heap_bytes) == 0);
+         memcmp(s->pcs, o->pcs, o->depth * sizeof *o->pcs) == 0 &&
+         (o->heap_bytes == 0 || memcmp(s->pcs + s->depth, o->heap, o->heap_bytes) == 0);
 }
 
 static hak_profile_stack *find_stack(const hak_stack_origin *o, uint64_t hash) {
@@ -133,8 +137,11 @@ static void unlink_stack(const hak_profile_stack *s) {
   *link = s->next;
 }
 
-/* Requests with a label of their own, or a heap, come and go, and their stacks stay: such a one can be evicted once all its samples have ended. */
-static bool can_be_evicted(const hak_profile_stack *s) { return (s->label != 0 || s->heap_bytes > 1) && s->live_samples == 0; }
+/* Requests with a label of their own, or a heap, come and go, and their stacks stay: such a one can be evicted once all
+ * its samples have ended. */
+static bool can_be_evicted(const hak_profile_stack *s) {
+  return (s->label != 0 || s->heap_bytes > 1) && s->live_samples == 0;
+}
 
 static void add_sums(hak_profile_sums *to, const hak_profile_sums *from) {
   to->count += from->count;
@@ -150,7 +157,8 @@ void hak_stack_settle_peak(hak_profile_stack *s) {
   s->peak = s->live;
 }
 
-/* What the stack adds up goes to the one of the same addresses without label, of no heap or of one without a name; where there is none, the stack becomes that. */
+/* What the stack adds up goes to the one of the same addresses without label, of no heap or of one without a name;
+ * where there is none, the stack becomes that. */
 static void evict(hak_profile_stack *s) {
   const hak_stack_origin o = {.pcs = s->pcs, .depth = s->depth, .heap = "", .heap_bytes = s->heap_bytes != 0};
   uint64_t hash = hash_of(&o);
@@ -230,7 +238,8 @@ bool hak_stacks_start(void) {
     hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
     hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
   }
-  if (buckets == NULL && (buckets = hak_os_map(BUCKETS * sizeof *buckets, page)) != NULL) hak_os_name(buckets, bucket_bytes(), HAK_NAME_TABLES);
+  if (buckets == NULL && (buckets = hak_os_map(BUCKETS * sizeof *buckets, page)) != NULL)
+    hak_os_name(buckets, bucket_bytes(), HAK_NAME_TABLES);
   return table != NULL && buckets != NULL;
 }
 
@@ -247,4 +256,6 @@ void hak_stacks_clear(void) {
   ((hak_profile_stack *)table)->room = (uint32_t)table_used;
 }
 
-hak_stacks_memory hak_stacks_memory_locked(void) { return (hak_stacks_memory){table, table_ready, buckets, bucket_bytes()}; }
+hak_stacks_memory hak_stacks_memory_locked(void) {
+  return (hak_stacks_memory){table, table_ready, buckets, bucket_bytes()};
+}

@@ -1,5 +1,6 @@
-/* The stacks of a profile, and the memory that it may take. A stack is what samples of the same return addresses, label and heap's name add up to. Where there is no room
- * for one more, stacks of labels and of names that have no live sample are added to those without, and their places serve again. All under hak_profile_lock. */
+/* The stacks of a profile, and the memory that it may take. A stack is what samples of the same return addresses, label
+ * and heap's name add up to. Where there is no room for one more, stacks of labels and of names that have no live
+ * sample are added to those without, and their places serve again. All under hak_profile_lock. */
 #ifndef HAK_PROFILE_STACKS_H
 #define HAK_PROFILE_STACKS_H
 
@@ -23,7 +24,8 @@ bool hak_stacks_may_grow(size_t bytes);
 bool hak_stacks_got(bool memory);
 size_t hak_stacks_bytes_locked(void);
 
-/* Tables, each piece once: where memory was short for one, a later start asks again; then the first stack. False: no memory. */
+/* Tables, each piece once: where memory was short for one, a later start asks again; then the first stack. False: no
+ * memory. */
 bool hak_stacks_start(void);
 bool hak_stacks_begin(void);
 bool hak_stacks_has_begun(void);

@@ -25,7 +25,8 @@ HAK_INLINE uint64_t hak_profile_rounded(double estimate) { return estimate > 0 ?
 #define HAK_PROFILE_NO_STACK UINT32_MAX
 typedef struct hak_profile_stack {
   uint32_t next;  /* of the same hash bucket; place in the table, 0: none */
-  uint32_t depth; /* 0: the one for all that there was no room for; HAK_PROFILE_NO_STACK: none, since its label was evicted */
+  /* 0: the one for all that there was no room for; HAK_PROFILE_NO_STACK: none, since its label was evicted */
+  uint32_t depth;
   uint64_t hash;
   uint64_t label; /* of the threads that allocated; 0: none */
   hak_profile_sums live, total, peak; /* peak: live ones at the peak numbered `peak_number`; at a later one, `live` */
@@ -49,7 +50,8 @@ typedef struct hak_profile_state {
   uint32_t era; /* counts the resets: samples of an earlier one are in no sum */
   uint64_t start_ms, start_unix_ms, stop_unix_ms; /* of the era; when sampling stopped, while it does not go on */
   uint64_t taken, dropped, stacks_dropped; /* samples */
-  uint64_t labels_evicted; /* stacks of which the label, and the heap's name, was forgotten for lack of room: all their samples had ended */
+  /* Stacks of which the label, and the heap's name, was forgotten for lack of room: all their samples had ended */
+  uint64_t labels_evicted;
   size_t live_samples;
   hak_profile_sums live, total, peak;
   uint64_t peak_number; /* of the latest */

@@ -1,10 +1,10 @@
-/* The walk. For each frame it finds the rule that gives the caller's registers from the present ones: in the cache, or from
- * the module's call frame information. Nothing that a rule points at is read before it is known to be readable.
+/* The walk. For each frame it finds the rule that gives the caller's registers from the present ones: in the cache, or
+ * from the module's call frame information. Nothing that a rule points at is read before it is known to be readable.
  *
  * The cache is keyed by instruction and module, and knows no lock. An entry is two words, its rule and a check over
- * both key and rule. A reader that meets halves of two writes, or an entry of another key, sees a check that does not fit and
- * does the work again. One word of 64 bits keeps them apart; were it to fail once, a walk would read wrong, though
- * readable, words. Entries never expire: two contents of the same addresses have two keys, see identify(). */
+ * both key and rule. A reader that meets halves of two writes, or an entry of another key, sees a check that does not
+ * fit and does the work again. One word of 64 bits keeps them apart; were it to fail once, a walk would read wrong,
+ * though readable, words. Entries never expire: two contents of the same addresses have two keys, see identify(). */
 #include "profile/unwind.h"
 
 #include <elf.h>
@@ -46,17 +46,20 @@ typedef struct frame {
 
 /* --- what may be read --- */
 
-/* How many pages below the top of a stack can be read, and at which one there was a page that cannot (0: none). What lies
- * between the stack pointer and the top is mapped for as long as the thread runs on it, so it is asked for once. */
+/* How many pages below the top of a stack can be read, and at which one there was a page that cannot (0: none). What
+ * lies between the stack pointer and the top is mapped for as long as the thread runs on it, so it is asked for
+ * once. */
 typedef struct extent {
   uint16_t pages, hole;
 } extent;
 
-static uintptr_t main_top, main_pointer; /* of the first thread: where its stack ends, its thread pointer; written once */
+/* Of the first thread: where its stack ends, its thread pointer; written once */
+static uintptr_t main_top, main_pointer;
 static extent main_extent; /* written by the first thread alone */
 static HAK_TLS extent thread_extent;
 
-/* Whether all between the stack pointer and `top` can be read. A page that cannot shows that this is another stack, below. */
+/* Whether all between the stack pointer and `top` can be read. A page that cannot shows that this is another stack,
+ * below. */
 static bool all_readable(extent *known, uintptr_t sp, uintptr_t top) {
   uintptr_t pages = (top - hak_align_down(sp, HAK_PAGE_LEAST)) / HAK_PAGE_LEAST;
   if (known->hole != 0 && pages >= known->hole) return false;
@@ -86,7 +89,9 @@ static void enter_stack(walk *w) {
 READS_FRAMES static bool read_word(walk *w, uintptr_t address, uintptr_t *value) {
   if (address % sizeof *value != 0) return false;
   if (HAK_UNLIKELY(address - w->readable >= w->readable_end - w->readable)) {
-    if (address - (w->now.at[HAK_REGISTER_SP] - RED_ZONE_BYTES) >= FRAME_BYTES_MAX || !hak_os_is_readable((const uint32_t *)address)) return false;
+    if (address - (w->now.at[HAK_REGISTER_SP] - RED_ZONE_BYTES) >= FRAME_BYTES_MAX ||
+        !hak_os_is_readable((const uint32_t *)address))
+      return false;
     uintptr_t page = hak_align_down(address, HAK_PAGE_LEAST);
     if (page != w->readable_end) w->readable = page;
     w->readable_end = page + HAK_PAGE_LEAST;
@@ -140,8 +145,9 @@ static uint64_t build_id(const module *m) {
   return 0;
 }
 
-/* A library that was closed may have left its addresses to another one, or to another build of itself, which a program that
- * loads its parts anew makes often. So rules are kept for modules that tell who they are, and for the two that stay. */
+/* A library that was closed may have left its addresses to another one, or to another build of itself, which a program
+ * that loads its parts anew makes often. So rules are kept for modules that tell who they are, and for the two that
+ * stay. */
 static void identify(module *m) {
   bool stays = program_entry - m->start < m->end - m->start || (uintptr_t)&hak_unwind - m->start < m->end - m->start;
   uint64_t id = stays ? 1 : build_id(m);
@@ -196,8 +202,9 @@ void hak_unwind_start(void) {
 
 /* --- rules --- */
 
-/* What to do with a frame, in 64 bits: the lowest three say what the CFA is measured from, a register + 1, or one of those
- * below. Then, in words, 14 bits for each register, how far below the CFA it is saved (0: not), and 19 for the CFA's offset. */
+/* What to do with a frame, in 64 bits: the lowest three say what the CFA is measured from, a register + 1, or one of
+ * those below. Then, in words, 14 bits for each register, how far below the CFA it is saved (0: not), and 19 for the
+ * CFA's offset. */
 enum { RULE_NONE, RULE_END = HAK_REGISTERS + 1, RULE_FRAME_POINTER, RULE_SIGNAL };
 #define PLACE_BITS 14
 #define CFA_SHIFT (3 + PLACE_BITS * HAK_REGISTER_SP)
@@ -248,7 +255,8 @@ static void keep_rule(uint64_t key, uint64_t rule) {
 
 #define DEPTH_MAX 8
 
-/* The operators that call frame information has: of procedure linkage tables, and of functions that align their stack. */
+/* The operators that call frame information has: of procedure linkage tables, and of functions that align their
+ * stack. */
 static bool evaluate(walk *w, const uint8_t *p, uintptr_t *cfa, uintptr_t *result) {
   uintptr_t stack[DEPTH_MAX + 1];
   unsigned depth = 0;
@@ -315,13 +323,15 @@ static bool enter_caller(walk *w, const frame *f) {
   return w->now.pc != 0;
 }
 
-/* Of code that says nothing of itself. It may use the frame pointer for something else: the caller has to look like one. */
+/* Of code that says nothing of itself. It may use the frame pointer for something else: the caller has to look like
+ * one. */
 static bool enter_caller_by_frame_pointer(walk *w) {
   uintptr_t fp = w->now.at[HAK_REGISTER_FP];
   frame f = {.cfa = fp + 16, .saved = {[HAK_REGISTER_FP] = fp, [HAK_REGISTER_RA] = fp + 8}};
   w->now.at[HAK_REGISTER_OTHER] = 0; /* not known from here on */
   if (fp < w->now.at[HAK_REGISTER_SP] || !enter_caller(w, &f)) return false;
-  return code_readable(w, w->now.pc - HAK_CALL_BYTES, w->now.pc - 1) && hak_follows_call((const unsigned char *)w->now.pc);
+  return code_readable(w, w->now.pc - HAK_CALL_BYTES, w->now.pc - 1) &&
+         hak_follows_call((const unsigned char *)w->now.pc);
 }
 
 static bool enter_interrupted(walk *w) {
@@ -338,17 +348,19 @@ static bool enter_interrupted(walk *w) {
   return true;
 }
 
-/* For a place that no rule is kept for. RULE_NONE: none can be; `f` has what the row gives this time, a CFA of 0 where that is
- * nothing. */
+/* For a place that no rule is kept for. RULE_NONE: none can be; `f` has what the row gives this time, a CFA of 0 where
+ * that is nothing. */
 static HAK_COLD uint64_t find_rule(walk *w, uintptr_t pc, frame *f) {
   hak_cfi_row row;
-  enum hak_cfi_found kind = w->module.eh_frame_hdr == NULL ? HAK_CFI_NONE : hak_cfi_find(w->module.eh_frame_hdr, pc, &row);
+  enum hak_cfi_found kind =
+      w->module.eh_frame_hdr == NULL ? HAK_CFI_NONE : hak_cfi_find(w->module.eh_frame_hdr, pc, &row);
   if (kind == HAK_CFI_ROW) {
     uint64_t rule = pack(&row);
     if (rule == RULE_NONE && !apply_row(w, &row, f)) f->cfa = 0;
     return rule;
   }
-  bool signal = code_readable(w, w->now.pc, w->now.pc + HAK_SIGRETURN_BYTES - 1) && hak_is_sigreturn((const void *)w->now.pc);
+  bool signal =
+      code_readable(w, w->now.pc, w->now.pc + HAK_SIGRETURN_BYTES - 1) && hak_is_sigreturn((const void *)w->now.pc);
   return signal ? RULE_SIGNAL : kind == HAK_CFI_SIGNAL ? RULE_END : RULE_FRAME_POINTER;
 }
 

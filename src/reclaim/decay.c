@@ -13,8 +13,9 @@ static bool lean_mode;
 static bool limited; /* relaxed: what was seen at the start, at a trim, or when the system refused last */
 static bool commit_asked;
 
-/* What threads that spare large blocks' pages left to others, which take it up when they come by: a goal, and what is kept. After a decay time
- * without one of those, nobody spares them: what is free goes back before two are over. Relaxed. */
+/* What threads that spare large blocks' pages left to others, which take it up when they come by: a goal, and what is
+ * kept. After a decay time without one of those, nobody spares them: what is free goes back before two are over.
+ * Relaxed. */
 static size_t left_goal = SIZE_MAX;
 static bool has_left;
 static uint64_t others_ms; /* when one of them came by last */
@@ -37,8 +38,8 @@ static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
-/* Retries if the helper slept or woke meanwhile, or the decay time is another: a mark that stays high would let the helper sleep, one that
- * stays low would have each free purge. */
+/* Retries if the helper slept or woke meanwhile, or the decay time is another: a mark that stays high would let the
+ * helper sleep, one that stays low would have each free purge. */
 static void set_mark(void) {
   size_t most = hak_keep_mark(&rule);
   uint64_t ms;
@@ -46,7 +47,10 @@ static void set_mark(void) {
   do {
     ms = base_ms();
     sleeps = helper_sleeps();
-    size_t lean = (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE), mark = lean_mode ? lean : ms == 0 ? 0 : most;
+    size_t lean = (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE),
+           mark = lean_mode ? lean
+                  : ms == 0 ? 0
+                            : most;
     hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, hak_max_size(sleeps ? 0 : mark, reserved_now()));
   } while (helper_sleeps() != sleeps || base_ms() != ms);
@@ -81,7 +85,8 @@ void hak_decay_wake_helper(void) {
 }
 
 bool hak_decay_waits(void) {
-  return hak_decay_step_due() || dirty_now() > hak_max_size(hak_decay_worth_spans, reserved_now()) || hak_kept_bytes() != 0;
+  return hak_decay_step_due() || dirty_now() > hak_max_size(hak_decay_worth_spans, reserved_now()) ||
+         hak_kept_bytes() != 0;
 }
 
 size_t hak_decay_idle_bytes(void) {
@@ -150,8 +155,8 @@ size_t hak_decay_for_limit(void) {
   return hak_purge_withdraw_all(address_space);
 }
 
-/* Sandboxes may forbid to ask for limits later; files are read all the same. Not before there is something to withdraw: what was
- * purged, so that a program that gives nothing back makes no calls. */
+/* Sandboxes may forbid to ask for limits later; files are read all the same. Not before there is something to withdraw:
+ * what was purged, so that a program that gives nothing back makes no calls. */
 static void withdraw_idle(void) {
   if (!commit_asked && hak_load_relaxed(&hak_purge_stats.purges) != 0) {
     commit_asked = true;
@@ -184,13 +189,15 @@ static void purge_to_goal(size_t most_spans) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
   if (goal == SIZE_MAX) return;
-  size_t purged = dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), purges_lazily()) : 0;
+  size_t purged =
+      dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), purges_lazily()) : 0;
   hak_keep_note_purged(&rule, purged);
   dirty = dirty_now();
   if (dirty > goal && purged > 0) return;
   if (dirty > goal && hak_spares_large()) leave_to_others(goal);
   /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
-  if (dirty > goal && hak_load_relaxed(&rule.mark_purges)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + HAK_PURGE_STEP_SPANS);
+  if (dirty > goal && hak_load_relaxed(&rule.mark_purges))
+    hak_store_relaxed(&hak_span_pool.mark_spans, dirty + HAK_PURGE_STEP_SPANS);
   hak_store_relaxed(&rule.mark_purges, false);
   hak_store_relaxed(&hak_decay_goal, SIZE_MAX);
 }
@@ -309,8 +316,8 @@ void hak_decay_excess(hak_deferred *d) {
     set_mark();
     return;
   }
-  /* Cached blocks pin slabs: flush first where the program has freed more than it holds. With a low mark, as without decay, each free
-   * comes by here. */
+  /* Cached blocks pin slabs: flush first where the program has freed more than it holds. With a low mark, as without
+   * decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
   now = seen_now(false);
   hak_store_relaxed(&hak_decay_goal, hak_keep_at_mark(&rule, &now, limit));

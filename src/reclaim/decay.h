@@ -41,27 +41,31 @@ void hak_decay_step(uint64_t now_ms, bool all);
 void hak_decay_excess(hak_deferred *deferred);
 /* Purges all but keep_bytes; returns the bytes. */
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *deferred);
-/* Where the system limits addresses, accessible memory or its promises (RLIMIT_AS, RLIMIT_DATA, vm.overcommit_memory 2), free memory
- * becomes inaccessible: all that is free, once the system has refused a request or the program trims, and by and by what is purged
- * and stays so. Returns the bytes. Caller holds no lock. */
+/* Where the system limits addresses, accessible memory or its promises (RLIMIT_AS, RLIMIT_DATA, vm.overcommit_memory
+ * 2), free memory becomes inaccessible: all that is free, once the system has refused a request or the program trims,
+ * and by and by what is purged and stays so. Returns the bytes. Caller holds no lock. */
 size_t hak_decay_for_limit(void);
-/* So many free spans stay, from now on until as many more are in use or all free memory is purged; but near a target. 0: none. */
+/* So many free spans stay, from now on until as many more are in use or all free memory is purged; but near a target.
+ * 0: none. */
 void hak_decay_reserve(size_t spans);
 /* The target lacks memory: free pages of slabs too. Caller holds no lock. */
 HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
 
-/* Nearly all that is accessible is held, some of it by caches: empties those, the calling thread's and the shared ones. Caller holds no lock. */
+/* Nearly all that is accessible is held, some of it by caches: empties those, the calling thread's and the shared ones.
+ * Caller holds no lock. */
 HAK_COLD void hak_decay_make_room(hak_deferred *deferred);
 
 /* In the child of a fork: another thread's look has ended with it. */
 void hak_decay_fork_child(void);
 
-/* The helper thread's futex word: 1 while it sleeps until there is something to do; who makes some sets 0 and wakes it. */
+/* The helper thread's futex word: 1 while it sleeps until there is something to do; who makes some sets 0 and wakes
+ * it. */
 extern uint32_t hak_decay_sleeper;
 void hak_decay_wake_helper(void);
 /* Relaxed: bytes in depots and of large memory that is kept. */
 size_t hak_decay_idle_bytes(void);
-/* Before the helper sleeps: whether there is something to purge. Lowers the mark, so that the next free of spans wakes it. */
+/* Before the helper sleeps: whether there is something to purge. Lowers the mark, so that the next free of spans wakes
+ * it. */
 bool hak_decay_has_work(void);
 /* The helper does not sleep, or has slept: the mark is what it was before. */
 void hak_decay_stay_awake(void);

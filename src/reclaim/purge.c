@@ -37,9 +37,9 @@ static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
-/* What a program told the kernel of a block (not to give it to children, or wiped; a lock; a memory policy) outlasts a purge, and would hold
- * for whoever has the memory next: a child of fork would miss it. Such memory is a mapping of its own to the kernel. Where a chunk, which no
- * block fills, is one mapping, there is none. */
+/* What a program told the kernel of a block (not to give it to children, or wiped; a lock; a memory policy) outlasts a
+ * purge, and would hold for whoever has the memory next: a child of fork would miss it. Such memory is a mapping of its
+ * own to the kernel. Where a chunk, which no block fills, is one mapping, there is none. */
 static bool is_mixed(const hak_region *r, size_t chunk) {
   size_t first = hak_max_size(chunk * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk + 1) * HAK_CHUNK_SPANS, hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT);
@@ -66,7 +66,8 @@ static hak_pages renew(const hak_region *r, size_t first, size_t n, hak_pages pa
 
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
 static size_t purge_in_chunk(hak_region *r, size_t chunk, bool mixed, size_t keep_spans, hak_worth worth, bool lazily) {
-  size_t all = dirty_now(), wanted = all > keep_spans ? all - keep_spans : 1; /* in whole huge pages: the rest may stay for now */
+  /* In whole huge pages: the rest may stay for now */
+  size_t all = dirty_now(), wanted = all > keep_spans ? all - keep_spans : 1;
   size_t room = hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
   size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, room, worth, &first, &n);
   if (dirty == 0) return 0;
@@ -79,16 +80,18 @@ static size_t purge_in_chunk(hak_region *r, size_t chunk, bool mixed, size_t kee
   return pages == HAK_PAGES_KEPT ? 0 : dirty;
 }
 
-/* From the highest address down, since allocation prefers low ones. What is left of a chunk of which the system refused a range
- * is skipped. At most `most`: what becomes dirty meanwhile, perhaps by a function that the program has put in madvise's place,
- * is somebody else's. */
+/* From the highest address down, since allocation prefers low ones. What is left of a chunk of which the system refused
+ * a range is skipped. At most `most`: what becomes dirty meanwhile, perhaps by a function that the program has put in
+ * madvise's place, is somebody else's. */
 static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool lazily) {
   size_t purged = 0;
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     bool mixed = false;
-    for (size_t chunk, last = SIZE_MAX; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end; last = chunk) {
+    for (size_t chunk, last = SIZE_MAX;
+         purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end;
+         last = chunk) {
       /* Fresh pages of a process that locks all it will have would be locked too: none is renewed. */
       if (chunk != last) mixed = !r->populated && is_mixed(r, chunk);
       size_t gone = purge_in_chunk(r, chunk, mixed, keep_spans, worth, lazily);
@@ -99,8 +102,8 @@ static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool l
   return purged;
 }
 
-/* A function that the program has put in madvise's place may free: it does not purge in the midst of a purge, or each range would
- * be a call deeper than the one before. */
+/* A function that the program has put in madvise's place may free: it does not purge in the midst of a purge, or each
+ * range would be a call deeper than the one before. */
 static HAK_TLS bool purging;
 
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
@@ -121,7 +124,8 @@ void hak_purge_settle_chunks(uint32_t looks) {
     size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->look) >= looks) hak_pool_disable_huge(r, chunk);
+      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->look) >= looks)
+        hak_pool_disable_huge(r, chunk);
     }
   }
 }
@@ -143,7 +147,9 @@ static size_t withdraw(bool clean, uint32_t looks) {
   return bytes;
 }
 
-size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes) + hak_meta_give_back_reserved(); }
+size_t hak_purge_withdraw_all(size_t limit_bytes) {
+  return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes) + hak_meta_give_back_reserved();
+}
 
 size_t hak_purge_withdraw_idle(uint32_t looks) { return withdraw(true, looks); }
 
@@ -193,7 +199,8 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   hak_add_relaxed(&hak_span_pool.purging_slab_pages, bytes / page);
   HAK_SCHEDULE_POINT("purge: blocks claimed");
   for (unsigned i = 0; i < free_pages.count; i++) {
-    if (purge_range(free_pages.pages[i].start, free_pages.pages[i].bytes, false) != HAK_PAGES_KEPT) purged += free_pages.pages[i].bytes;
+    if (purge_range(free_pages.pages[i].start, free_pages.pages[i].bytes, false) != HAK_PAGES_KEPT)
+      purged += free_pages.pages[i].bytes;
   }
   HAK_SCHEDULE_POINT("purge: blocks advised");
   hak_add_relaxed(&hak_purge_stats.purged_slab_pages, purged / page);
@@ -204,9 +211,11 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   hak_lock_take(&bin->lock);
   void *twice = unclaim(purged > 0, &d->purge_due);
   hak_lock_drop(&bin->lock);
-  size_t leaving = hak_load_relaxed(&hak_span_pool.purging_slab_pages); /* the child of a fork in a signal handler may have forgotten them */
+  /* The child of a fork in a signal handler may have forgotten them */
+  size_t leaving = hak_load_relaxed(&hak_span_pool.purging_slab_pages);
   hak_sub_relaxed(&hak_span_pool.purging_slab_pages, hak_min_size(bytes / page, leaving));
-  if (HAK_UNLIKELY(twice != NULL)) hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, twice, c, "when its pages were purged");
+  if (HAK_UNLIKELY(twice != NULL))
+    hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, twice, c, "when its pages were purged");
   return purged;
 }
 
@@ -249,7 +258,8 @@ void hak_purge_fork_unlock(void) {
   if (forking_is_purger) hak_turn_end(&slab_purger);
 }
 
-/* Who claimed a slab is not there to put its blocks back; unless it is this thread, which forks in a signal handler and goes on. */
+/* Who claimed a slab is not there to put its blocks back; unless it is this thread, which forks in a signal handler and
+ * goes on. */
 void hak_purge_fork_child(void) {
   bool purge_due = false;
   const void *purger = hak_load_relaxed(&slab_purger);

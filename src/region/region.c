@@ -23,10 +23,11 @@ static size_t max_reservation;
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_BOTTOM ((size_t)16 << 20)
-/* Of a rung above this only so much is reserved at first, and more in place when it is used up: emulators and tools keep
- * notes for each page that is reserved. A rung too; it holds the tables of the largest one. */
+/* Of a rung above this only so much is reserved at first, and more in place when it is used up: emulators and tools
+ * keep notes for each page that is reserved. A rung too; it holds the tables of the largest one. */
 #define FIRST_RESERVED ((size_t)(HAK_HARD(CHECKED_FREE) ? 256 : 16) << 30)
-/* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit at a time. */
+/* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit
+ * at a time. */
 #define LIMITED_PART 16
 #define LIMITED_LEAST (TABLES_STEP_SPANS * HAK_SPAN_SIZE)
 
@@ -66,8 +67,8 @@ static size_t first_span_of(size_t spans) {
   return (end + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
 }
 
-/* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the region
- * may grow to, of which `reserved` are there. */
+/* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the
+ * region may grow to, of which `reserved` are there. */
 static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved) {
   HAK_ASSERT(base % HAK_SPAN_SIZE == 0 && bytes % HAK_SPAN_SIZE == 0 && reserved <= bytes);
   size_t spans = bytes >> HAK_SPAN_SHIFT, first = first_span_of(spans);
@@ -100,8 +101,8 @@ static uintptr_t table_at(const hak_region *r, unsigned table) {
   return at;
 }
 
-/* Where the pages begin that describe first_span. The map below it describes the tables themselves: always 0, but any address below limit may
- * be looked up. */
+/* Where the pages begin that describe first_span. The map below it describes the tables themselves: always 0, but any
+ * address below limit may be looked up. */
 static uintptr_t first_page(const hak_region *r, unsigned table) {
   size_t before = table == 0 ? 0 : r->first_span / tables[table].spans_each;
   return hak_align_down(table_at(r, table) + before * tables[table].element_bytes, hak_os_page_size());
@@ -113,8 +114,8 @@ size_t hak_region_table_pages(const hak_region *r, size_t end) {
   return bytes;
 }
 
-/* Each guard makes two mappings of one: half of them all are left to the program. Further guards, and those that the system refuses, are marked
- * pages. */
+/* Each guard makes two mappings of one: half of them all are left to the program. Further guards, and those that the
+ * system refuses, are marked pages. */
 #define GUARDS_MAX (2 * HAK_OS_MAPPINGS_PART)
 
 static void make_guards(const hak_region *r, size_t from, size_t to) {
@@ -128,10 +129,10 @@ static void make_guards(const hak_region *r, size_t from, size_t to) {
   }
 }
 
-/* To the kernel, memory with one access and one advice is one mapping. Where both change at one address, memory that takes on both in two
- * calls is a mapping more in between, and a process that has all it may have is refused. So what is in dumps reaches a page
- * further than what is accessible, and spans are accessible a page beyond the last that is handed out: whatever the program
- * does to its blocks, the memory at either end is like what is put to it. */
+/* To the kernel, memory with one access and one advice is one mapping. Where both change at one address, memory that
+ * takes on both in two calls is a mapping more in between, and a process that has all it may have is refused. So what
+ * is in dumps reaches a page further than what is accessible, and spans are accessible a page beyond the last that is
+ * handed out: whatever the program does to its blocks, the memory at either end is like what is put to it. */
 static size_t offset_behind(const hak_region *r, size_t spans, size_t pages) {
   return hak_min_size((spans << HAK_SPAN_SHIFT) + pages * hak_os_page_size(), r->reserved_bytes);
 }
@@ -145,7 +146,8 @@ static bool commit_table(const hak_region *r, unsigned table, size_t to) {
   HAK_ASSERT(r->table_spans < to && (uintptr_t)start <= end);
   size_t bytes = end - (uintptr_t)start;
   if (bytes == 0) return true;
-  hak_os_put_into_dumps(start, hak_min_size(bytes + hak_os_page_size(), behind(table, at, r->span_count) - (uintptr_t)start));
+  hak_os_put_into_dumps(start,
+                        hak_min_size(bytes + hak_os_page_size(), behind(table, at, r->span_count) - (uintptr_t)start));
   return hak_os_commit(start, bytes);
 }
 
@@ -167,7 +169,8 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
   HAK_ASSERT(r->first_span <= from && from < to && to <= r->reserved_bytes >> HAK_SPAN_SHIFT);
   size_t ahead = hak_min_size(hak_align_up(to, TABLES_STEP_SPANS), r->span_count);
   if (to > r->table_spans && !commit_tables(r, ahead) && !commit_tables(r, to)) return false;
-  if (!hak_os_commit(hak_region_address(r, from), offset_behind(r, to, ACCESSIBLE_AHEAD) - (from << HAK_SPAN_SHIFT))) return false;
+  if (!hak_os_commit(hak_region_address(r, from), offset_behind(r, to, ACCESSIBLE_AHEAD) - (from << HAK_SPAN_SHIFT)))
+    return false;
   if (HAK_HARD(GUARDS)) make_guards(r, from, to);
   return true;
 }
@@ -205,15 +208,17 @@ static void note_extended(hak_region *r, size_t more) {
   if (dumped > before) hak_os_put_into_dumps(end, dumped - before);
 }
 
-/* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in the way the
- * region ends here; so it does where the system refuses without a limit, which may be raised, or have room again. */
+/* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in
+ * the way the region ends here; so it does where the system refuses without a limit, which may be raised, or have room
+ * again. */
 static void extend(hak_region *r, size_t needed) {
   HAK_ASSERT(needed > 0 && needed % HAK_SPAN_SIZE == 0);
   void *end = (void *)(r->base + r->reserved_bytes);
   size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
   bool limited = limit != SIZE_MAX, taken = false;
   size_t most = limited ? hak_max_size(limited_part(limit), needed) : r->reserved_bytes;
-  for (size_t more = hak_min_size(most, rest); more >= hak_min_size(needed, rest) && more > 0; more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
+  for (size_t more = hak_min_size(most, rest); more >= hak_min_size(needed, rest) && more > 0;
+       more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
     if (hak_os_extend(end, more, &taken)) {
       note_extended(r, more);
       return;
@@ -276,7 +281,8 @@ static bool is_in_another(const hak_region *r, const void *base) {
   return false;
 }
 
-/* Absent spans are holes, which the kernel may fill. What region an address is of is told by base and limit: none lies in another. */
+/* Absent spans are holes, which the kernel may fill. What region an address is of is told by base and limit: none lies
+ * in another. */
 static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
   size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
   void *base = hak_os_reserve_with_room(reserved, align, bytes);
@@ -288,7 +294,8 @@ static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
   return NULL;
 }
 
-/* Where the reservation was the last mapping that the process may have, no part of it can be made accessible: then all of it is. */
+/* Where the reservation was the last mapping that the process may have, no part of it can be made accessible: then all
+ * of it is. */
 static bool make_first_accessible(hak_region *r) {
   if (hak_region_grow(r, 1, false)) return true;
   return hak_os_has_all_mappings() && hak_os_commit((void *)r->base, r->reserved_bytes) && hak_region_grow(r, 1, false);
@@ -383,7 +390,8 @@ size_t hak_region_give_back_reserved(hak_region *r, size_t spans) {
   if (!r->trimmed) { /* once: what has gone may be somebody else's by the next time */
     hak_store_relaxed(&r->trimmed, true);
     for (unsigned t = 0; t < TABLES; t++) { /* what describes neither the spans that there are nor those up to `end` */
-      bytes += unmap_between(table_at(r, t), first_page(r, t)) + unmap_between(behind(t, table_at(r, t), end), table_at(r, t + 1));
+      bytes += unmap_between(table_at(r, t), first_page(r, t)) +
+               unmap_between(behind(t, table_at(r, t), end), table_at(r, t + 1));
     }
     r->span_count = end;
   }

@@ -1,16 +1,19 @@
-/* The region box: reserved address space, and for each 64 KiB span of it a byte of the page map, metadata and a free bitmap.
+/* The region box: reserved address space, and for each 64 KiB span of it a byte of the page map, metadata and a free
+ * bitmap.
  *
  * A region is a reservation that begins with its own tables and goes on with spans; it is extended in place up to
- * span_count, for which the tables are laid out, as far as the addresses behind it are free. It is made accessible from the
- * bottom up in growing steps; `limit` is published (release) after the map below it can be read. Nothing inside a
- * region's tables below `limit` is ever unmapped, so an address there can always be looked up. Where the system limits what a process
- * may have, free spans are unmapped too, and are then `absent` until the region has them back (pool/absent.h).
+ * span_count, for which the tables are laid out, as far as the addresses behind it are free. It is made accessible from
+ * the bottom up in growing steps; `limit` is published (release) after the map below it can be read. Nothing inside a
+ * region's tables below `limit` is ever unmapped, so an address there can always be looked up. Where the system limits
+ * what a process may have, free spans are unmapped too, and are then `absent` until the region has them back
+ * (pool/absent.h).
  *
- * Page map: a code a span, or 0 for a span that holds no block. The pool writes it when a span is taken or returned, that is,
- * before a block of the span is handed out and after the last one came back, so whoever legally holds a block reads a settled
- * code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: owner << 8 | code.
+ * Page map: a code a span, or 0 for a span that holds no block. The pool writes it when a span is taken or returned,
+ * that is, before a block of the span is handed out and after the last one came back, so whoever legally holds a block
+ * reads a settled code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: owner << 8 | code.
  *
- * The main region is found by one comparison; further ones (small reservations) through a table, the latest and largest first. */
+ * The main region is found by one comparison; further ones (small reservations) through a table, the latest and largest
+ * first. */
 #ifndef HAK_REGION_REGION_H
 #define HAK_REGION_REGION_H
 
@@ -27,7 +30,8 @@
 #define HAK_TAG_NONE 0xffffffffu /* in metadata only: matches no tag a free or flush can expect */
 #define HAK_TAG_OWNER(tag) ((tag) >> 8)
 #define HAK_TAG_CODE(tag) ((tag)&0xff)
-/* Owners: 0: an extent; an arena's id + 1; from here on heaps (heap/heap.h), which have spans of the page map code HAK_CODE_SAMPLED. */
+/* Owners: 0: an extent; an arena's id + 1; from here on heaps (heap/heap.h), which have spans of the page map code
+ * HAK_CODE_SAMPLED. */
 #define HAK_OWNER_PIECES 255u /* a span whose pieces are several heaps' */
 #define HAK_OWNER_HEAPS 256u  /* and a heap's index */
 #define HAK_OWNERS (1u << 24)
@@ -42,9 +46,9 @@ typedef struct hak_slab_scan {
   uint16_t live_then : 9;               /* … and the blocks that were live when they went, or 511 */
 } hak_slab_scan;
 
-/* A span has four uses, one at a time, and two groups of words that each use has fields of its own in: it is a span of a slab or an extent (its
- * page map code says which), of heaps' pieces (its tag does), or claimed (neither free nor coded). Fields of slabs and pieces, but for those by which
- * it is found, are of the first span. */
+/* A span has four uses, one at a time, and two groups of words that each use has fields of its own in: it is a span of
+ * a slab or an extent (its page map code says which), of heaps' pieces (its tag does), or claimed (neither free nor
+ * coded). Fields of slabs and pieces, but for those by which it is found, are of the first span. */
 typedef struct hak_span {
   /* written when the span is handed out, constant while it is tagged */
   uintptr_t start;       /* first block (after the colour), or first byte of an extent */
@@ -70,8 +74,8 @@ typedef struct hak_span {
   };
   union {
     struct { /* slab, the bin's lock */
-      /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another.
-       * The number of free blocks is settled - frees_left: a free counts in one instruction. */
+      /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on
+       * another. The number of free blocks is settled - frees_left: a free counts in one instruction. */
       uint16_t settled, frees_left;
     };
     uint16_t free_pieces; /* pieces: a bit each; the pieces' lock */
@@ -95,15 +99,18 @@ typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
   uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor muzzy read as zero */
   uint64_t muzzy[HAK_CHUNK_WORDS]; /* purged lazily: read as zero or as what they held */
-  /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by any thread. */
+  /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by
+   * any thread. */
   uint64_t absent[HAK_CHUNK_WORDS];
   uint64_t lost[HAK_CHUNK_WORDS]; /* of them, those whose addresses are somebody else's now */
-  /* A large block has had them, free or held since: a program may have told userfaultfd or a device of them, which outlasts a purge. */
+  /* A large block has had them, free or held since: a program may have told userfaultfd or a device of them, which
+   * outlasts a purge. */
   uint64_t large[HAK_CHUNK_WORDS];
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
   uint32_t look; /* look of the last span returned here */
-  bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
+  /* Asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
+  bool huge;
   bool was_huge;        /* asked for huge pages before */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
@@ -143,20 +150,24 @@ HAK_INLINE bool hak_region_is_guard(size_t index) {
 }
 
 /* The chunk behind the last that has spans. Pool lock. */
-HAK_INLINE size_t hak_region_chunks(const hak_region *region) { return (region->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
+HAK_INLINE size_t hak_region_chunks(const hak_region *region) {
+  return (region->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+}
 
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
 /* What a region may grow to. */
 #define HAK_REGION_BYTES_MOST ((size_t)1 << 40)
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, of which the system grants
- * the first 16 GiB or all. Where the address space is limited, the tables for as much as the limit and a sixteenth of it for spans. False when none is. */
+ * the first 16 GiB or all. Where the address space is limited, the tables for as much as the limit and a sixteenth of
+ * it for spans. False when none is. */
 bool hak_region_init(size_t max_bytes);
 
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);
 unsigned hak_region_count(void);
-/* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL when none can be had. */
+/* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL
+ * when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
@@ -164,11 +175,13 @@ hak_region *hak_region_add(size_t spans);
  * lock. */
 bool hak_region_grow(hak_region *region, size_t spans, bool huge);
 
-/* Gives back what is reserved and not accessible: the rest of the spans, and of the tables what describes more than `spans`. The
- * region ends there. Caller holds the pool lock; none of this was ever seen by the program. Returns the bytes. */
+/* Gives back what is reserved and not accessible: the rest of the spans, and of the tables what describes more than
+ * `spans`. The region ends there. Caller holds the pool lock; none of this was ever seen by the program. Returns the
+ * bytes. */
 size_t hak_region_give_back_reserved(hak_region *region, size_t spans);
 
-/* Makes spans of one chunk accessible whose addresses had been unmapped. False: not now; or, with *lost, never. Caller holds the pool lock. */
+/* Makes spans of one chunk accessible whose addresses had been unmapped. False: not now; or, with *lost, never. Caller
+ * holds the pool lock. */
 bool hak_region_restore(hak_region *region, size_t first, size_t spans, bool *lost);
 
 /* The latest of the further regions, or NULL: release after it is complete. */
@@ -183,7 +196,9 @@ HAK_INLINE hak_region *hak_region_further(const void *p) {
 }
 
 /* Page map code of what lies at `offset` of the main region, below its limit: the map is at its base. */
-HAK_INLINE uint8_t hak_region_main_code(uintptr_t base, uintptr_t offset) { return hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT)); }
+HAK_INLINE uint8_t hak_region_main_code(uintptr_t base, uintptr_t offset) {
+  return hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT));
+}
 
 /* Region that an address lies in, of its tables and what is absent too, or NULL. Any thread, no lock. */
 HAK_INLINE hak_region *hak_region_around(const void *p) {
@@ -198,7 +213,9 @@ hak_region *hak_region_find_slow(const void *p);
 HAK_INLINE hak_region *hak_region_find(const void *p) {
   uintptr_t base = hak_load_relaxed(&hak_main_base), offset = (uintptr_t)p - base;
   if (HAK_UNLIKELY(offset >= hak_load_acquire(&hak_main_limit))) return hak_region_find_slow(p);
-  return HAK_UNLIKELY(hak_region_main_code(base, offset) == HAK_CODE_NONE) ? hak_region_unless_absent(&hak_main_region, p) : &hak_main_region;
+  return HAK_UNLIKELY(hak_region_main_code(base, offset) == HAK_CODE_NONE)
+             ? hak_region_unless_absent(&hak_main_region, p)
+             : &hak_main_region;
 }
 
 HAK_INLINE size_t hak_region_index(const hak_region *region, const void *p) {
@@ -217,9 +234,13 @@ HAK_INLINE unsigned hak_region_slab_code(const hak_region *region, size_t index)
   uint32_t tag = hak_load_relaxed(&hak_load_relaxed(&region->spans[index].head)->tag);
   return HAK_TAG_IS_IN_HEAP(tag) ? HAK_CODE_IN_HEAP : HAK_TAG_CODE(tag);
 }
-HAK_INLINE unsigned hak_region_code_at(const hak_region *region, size_t index) { return hak_load_relaxed(&region->map[index]); }
+HAK_INLINE unsigned hak_region_code_at(const hak_region *region, size_t index) {
+  return hak_load_relaxed(&region->map[index]);
+}
 /* Pool lock, or who has the extent that begins there. Releases what the span's metadata says. */
-HAK_INLINE void hak_region_set_code(hak_region *region, size_t index, unsigned code) { hak_store_release(&region->map[index], (uint8_t)code); }
+HAK_INLINE void hak_region_set_code(hak_region *region, size_t index, unsigned code) {
+  hak_store_release(&region->map[index], (uint8_t)code);
+}
 /* False: the span's code is another one than `from`. Of two threads that change it, one is told true. */
 HAK_INLINE bool hak_region_change_code(hak_region *region, size_t index, unsigned from, unsigned to) {
   uint8_t expected = (uint8_t)from;
@@ -227,17 +248,23 @@ HAK_INLINE bool hak_region_change_code(hak_region *region, size_t index, unsigne
 }
 /* Metadata of a span, its index, and the free bitmap of the slab that it is the first of. */
 HAK_INLINE hak_span *hak_region_span_at(const hak_region *region, size_t index) { return &region->spans[index]; }
-HAK_INLINE size_t hak_region_span_index(const hak_region *region, const hak_span *span) { return (size_t)(span - region->spans); }
+HAK_INLINE size_t hak_region_span_index(const hak_region *region, const hak_span *span) {
+  return (size_t)(span - region->spans);
+}
 HAK_INLINE uint64_t *hak_region_bits(const hak_region *region, const hak_span *span) {
   return &region->bitmaps[hak_region_span_index(region, span) * HAK_BITMAP_WORDS];
 }
 /* Hardened build: the byte of the granule at `offset`. */
-HAK_INLINE uint8_t *hak_region_held_byte(const hak_region *region, size_t offset) { return &region->held[offset / HAK_GRANULE]; }
-/* Where the main region's metadata would be of the span at address 0: by address >> HAK_SPAN_SHIFT it is an array of all spans there are. */
+HAK_INLINE uint8_t *hak_region_held_byte(const hak_region *region, size_t offset) {
+  return &region->held[offset / HAK_GRANULE];
+}
+/* Where the main region's metadata would be of the span at address 0: by address >> HAK_SPAN_SHIFT it is an array of
+ * all spans there are. */
 HAK_INLINE uintptr_t hak_region_main_spans(uintptr_t base) {
   return (uintptr_t)hak_main_region.spans - (base >> HAK_SPAN_SHIFT) * sizeof(hak_span);
 }
-/* Bytes of tables that `spans` spans have; and whole pages of those that are accessible, where the region is up to span `end`. */
+/* Bytes of tables that `spans` spans have; and whole pages of those that are accessible, where the region is up to span
+ * `end`. */
 size_t hak_region_table_bytes(size_t spans);
 size_t hak_region_table_pages(const hak_region *region, size_t end);
 /* First span of the slab or extent that p lies in; p must be in a tagged span. */

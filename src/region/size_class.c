@@ -52,7 +52,8 @@ static uint32_t colours_of(size_t size, size_t slab_bytes) {
 #define FIRST_BEYOND 32 /* the ordinary class of 1,280 bytes */
 
 static unsigned aligned_class(size_t size) {
-  unsigned n = size <= ALIGNED_BY_128 * HAK_ALIGNED_MIN ? (unsigned)(size / HAK_ALIGNED_MIN) - 1 : hak_class_for(size) - FIRST_BEYOND + ALIGNED_BY_128;
+  unsigned n = size <= ALIGNED_BY_128 * HAK_ALIGNED_MIN ? (unsigned)(size / HAK_ALIGNED_MIN) - 1
+                                                        : hak_class_for(size) - FIRST_BEYOND + ALIGNED_BY_128;
   return HAK_PLAIN_CLASSES + n;
 }
 
@@ -81,13 +82,14 @@ void hak_size_class_init(unsigned tiny_max_group) {
   }
 }
 
-/* A class that holds a multiple of a power of two, of 32 and above, is a multiple of it too: in a doubling classes are at least a quarter
- * apart, by a power of two. Slabs start on 64-byte boundaries whatever their colour. */
+/* A class that holds a multiple of a power of two, of 32 and above, is a multiple of it too: in a doubling classes are
+ * at least a quarter apart, by a power of two. Slabs start on 64-byte boundaries whatever their colour. */
 int hak_class_for_aligned(size_t size, size_t align) {
   HAK_ASSERT(hak_is_pow2(align));
   if (size > HAK_SMALL_MAX || align > HAK_SPAN_SIZE) return -1;
   if (align <= HAK_GRANULE) return (int)hak_class_for(size);
-  if (size > HAK_SHARED_MAX) return (int)hak_class_for(align <= HAK_COLOUR_BYTES ? size : hak_align_up(size, HAK_SPAN_SIZE));
+  if (size > HAK_SHARED_MAX)
+    return (int)hak_class_for(align <= HAK_COLOUR_BYTES ? size : hak_align_up(size, HAK_SPAN_SIZE));
   size_t rounded = hak_align_up(hak_max_size(size, 1), align);
   if (align <= HAK_COLOUR_BYTES) return (int)hak_class_for(rounded);
   return align <= HAK_SHARED_MAX ? (int)aligned_class(rounded) : -1;

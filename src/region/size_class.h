@@ -1,10 +1,10 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
- * 8 classes of whole spans, 60 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool. Half of them are a
- * page short of their spans, which is room for a colour.
- * 28 aligned classes: the multiples of 128 bytes among the ordinary ones, in slabs without colour, so that each block is aligned to
- * what its size is a multiple of; they serve alignments above 64. A class is the index of either. The tables are written once by
+ * 8 classes of whole spans, 60 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool.
+ * Half of them are a page short of their spans, which is room for a colour. 28 aligned classes: the multiples of 128
+ * bytes among the ordinary ones, in slabs without colour, so that each block is aligned to what its size is a multiple
+ * of; they serve alignments above 64. A class is the index of either. The tables are written once by
  * hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
@@ -19,7 +19,8 @@
 #define HAK_CODE_EXTENT (HAK_CLASS_COUNT + 1)      /* first span of an extent */
 #define HAK_CODE_EXTENT_BODY (HAK_CLASS_COUNT + 2) /* any further span of one */
 #define HAK_CODE_EXTENT_FREED (HAK_CLASS_COUNT + 3) /* first span of one that is being freed */
-#define HAK_CODE_SAMPLED (HAK_CLASS_COUNT + 4) /* a slab of sampled blocks, or what a heap has: no thread cache takes them. The tag says more */
+/* A slab of sampled blocks, or what a heap has: no thread cache takes them. The tag says more */
+#define HAK_CODE_SAMPLED (HAK_CLASS_COUNT + 4)
 #define HAK_CODES (HAK_CLASS_COUNT + 5)
 
 #define HAK_GRANULE 16
@@ -35,8 +36,8 @@
 typedef struct hak_class_info {
   uint32_t size;       /* block size in bytes */
   uint32_t spans;      /* spans in one slab: 1 or 4; of whole spans as many as a block needs */
-  /* ceil(2^64 / size). Of offset * reciprocal the high half is offset / size for offsets below 2^32, and the low half is less than
-   * the reciprocal where there is no remainder. */
+  /* ceil(2^64 / size). Of offset * reciprocal the high half is offset / size for offsets below 2^32, and the low half
+   * is less than the reciprocal where there is no remainder. */
   uint64_t reciprocal;
   uint32_t colours; /* 1: none */
 } hak_class_info;
@@ -61,7 +62,8 @@ HAK_INLINE size_t hak_class_size(unsigned class_code) {
 /* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */
 unsigned hak_class_group(size_t block_size);
 
-/* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only an extent will do. */
+/* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only an extent will
+ * do. */
 int hak_class_for_aligned(size_t size, size_t align);
 
 #endif

@@ -1,5 +1,6 @@
 /* The heap walk. Takes each lock in turn, in rank order; what it checks is the list of invariants of slab.h and
- * span_pool.h. It may run while other threads allocate: what it reads is read under the lock that it is written under. */
+ * span_pool.h. It may run while other threads allocate: what it reads is read under the lock that it is written
+ * under. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -30,13 +31,14 @@ static void check_slab(uint32_t tag, const hak_span *s) {
   const hak_region *r = hak_pool_region_of(s);
   const void *p = (const void *)s->start;
   unsigned class_code = HAK_TAG_CODE(tag) - 1, code = HAK_TAG_IS_IN_HEAP(tag) ? HAK_CODE_IN_HEAP : class_code + 1;
-  expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == code && s->tag == tag, "slab %p of owner %u has a foreign tag", p,
-         HAK_TAG_OWNER(tag));
+  expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == code && s->tag == tag,
+         "slab %p of owner %u has a foreign tag", p, HAK_TAG_OWNER(tag));
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
   expect(s->bumped <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->bumped, s->blocks);
   size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
   for (size_t w = 0; w < words; w++) bits += hak_popcount64(s->bits[w]);
-  expect(bits == hak_slab_free_count(s), "slab %p: %zu bits set, %u blocks counted free", p, bits, hak_slab_free_count(s));
+  expect(bits == hak_slab_free_count(s), "slab %p: %zu bits set, %u blocks counted free", p, bits,
+         hak_slab_free_count(s));
   for (size_t i = s->bumped; i < words * 64; i++) {
     if ((s->bits[i / 64] >> (i % 64) & 1) != 0) expect(false, "slab %p: free bit %zu was never allocated", p, i);
   }
@@ -83,8 +85,8 @@ static void check_bin(uint32_t arena, unsigned c) {
   hak_lock_drop(&b->lock);
 }
 
-/* An extent, wherever the walk came upon it: the one before may have been freed since. Returns how far to go on; 0: there is no
- * extent any more, look again. */
+/* An extent, wherever the walk came upon it: the one before may have been freed since. Returns how far to go on; 0:
+ * there is no extent any more, look again. */
 static size_t check_extent(hak_region *r, size_t index) {
   hak_assert_held(&hak_span_pool.lock);
   const hak_span *s = hak_region_span_at(r, index), *head = s->head;
@@ -99,7 +101,8 @@ static size_t check_extent(hak_region *r, size_t index) {
   bool is_extent = code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED;
   expect(is_extent, "span %p: code %u is neither a slab's nor an extent's", p, code);
   if (!is_extent) return 1;
-  expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+  expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && head == s, "extent %p: its metadata names %p", p,
+         (void *)s->start);
   for (uint32_t i = 1; i < s->span_count; i++)
     expect(hak_region_code_at(r, index + i) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
   return s->span_count;
@@ -112,7 +115,8 @@ static size_t check_in_heap(hak_region *r, size_t index) {
   if (s->head != s) return 1;
   for (uint32_t i = 1; i < s->span_count; i++)
     expect(hak_region_code_at(r, index + i) == HAK_CODE_SAMPLED && hak_region_span_at(r, index + i)->head == s,
-           "span %p of owner %u: its span %u belongs elsewhere", hak_region_address(r, index), HAK_TAG_OWNER(s->tag), i);
+           "span %p of owner %u: its span %u belongs elsewhere", hak_region_address(r, index), HAK_TAG_OWNER(s->tag),
+           i);
   return s->span_count;
 }
 
@@ -135,8 +139,8 @@ static size_t check_slab_of(hak_region *r, size_t index, uint32_t arena, unsigne
   return spans;
 }
 
-/* One span with a code. Codes, heads and tags change together under the pool's lock, so that a walk which meets a slab on its way to the
- * pool, or is inside one that is new, is not misled. Returns how far to go on. */
+/* One span with a code. Codes, heads and tags change together under the pool's lock, so that a walk which meets a slab
+ * on its way to the pool, or is inside one that is new, is not misled. Returns how far to go on. */
 static size_t check_held(hak_region *r, size_t index) {
   HAK_ASSERT(index >= r->first_span);
   const hak_span *s = hak_region_span_at(r, index);
@@ -144,7 +148,9 @@ static size_t check_held(hak_region *r, size_t index) {
   unsigned code = hak_region_slab_code(r, index);
   uint32_t tag = hak_load_relaxed(&s->tag), arena = HAK_TAG_OWNER(tag) - 1;
   bool is_slab = hak_code_is_class(code) && s->head == s, has_arena = arena < hak_arena_count();
-  size_t spans = code == HAK_CODE_IN_HEAP ? check_in_heap(r, index) : hak_code_is_class(code) ? 1 : check_extent(r, index);
+  size_t spans = code == HAK_CODE_IN_HEAP  ? check_in_heap(r, index)
+                 : hak_code_is_class(code) ? 1
+                                           : check_extent(r, index);
   hak_lock_drop(&hak_span_pool.lock);
   expect(!is_slab || has_arena, "slab %p: tag %#x names no arena", hak_region_address(r, index), tag);
   return is_slab && has_arena ? check_slab_of(r, index, arena, code) : spans;
@@ -171,7 +177,8 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     free_spans += hak_popcount64(chunk->free[w]);
     dirty_spans += hak_popcount64(chunk->dirty[w]);
     expect((chunk->dirty[w] & ~chunk->free[w]) == 0, "chunk %zu: a held span is marked dirty", index);
-    expect((chunk->muzzy[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a muzzy span is held or dirty", index);
+    expect((chunk->muzzy[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a muzzy span is held or dirty",
+           index);
     for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
       size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);
       expect(hak_region_code_at(r, span) == HAK_CODE_NONE, "free span %p has a code", hak_region_address(r, span));
@@ -259,12 +266,14 @@ static void check_heap(hak_heap *h) {
     const hak_slab_set *bins = h->bins[c / HAK_HEAP_BINS];
     if (bins != NULL) check_slab_set(&bins[c % HAK_HEAP_BINS], HAK_TAG(hak_heap_owner(h), c + 1));
   }
-  size_t out = check_spans_of(h) + check_pieces_of(h) + hak_load_relaxed(&h->mapped), charged = hak_load_relaxed(&h->out);
+  size_t out = check_spans_of(h) + check_pieces_of(h) + hak_load_relaxed(&h->mapped),
+         charged = hak_load_relaxed(&h->out);
   size_t credits;
   bool exact = !hak_heap_has_aside_locked(h, &credits);
   charged -= credits;
   if (h->first_child == NULL)
-    expect(exact ? out == charged : out >= charged, "heap %p: %zu bytes are in use, %zu charged", (const void *)h, out, charged);
+    expect(exact ? out == charged : out >= charged, "heap %p: %zu bytes are in use, %zu charged", (const void *)h, out,
+           charged);
   hak_heap_drop_locks(h);
 }
 

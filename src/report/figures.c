@@ -44,8 +44,8 @@ static void count_extent(hak_figures *f, const hak_span *s, uint64_t bytes) {
   if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->asked), bytes);
 }
 
-/* A held span that is the first of something, under the pool's lock. Returns its entry in the span map, and sets the spans that follow.
- * None is counted beyond `end`, the limit that was seen. */
+/* A held span that is the first of something, under the pool's lock. Returns its entry in the span map, and sets the
+ * spans that follow. None is counted beyond `end`, the limit that was seen. */
 static uint8_t see_head(walk *w, unsigned code, size_t end) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(w->left == 0 && w->index < end && (code < HAK_CODES || code == HAK_CODE_IN_HEAP));
@@ -118,7 +118,8 @@ static size_t walk_group(walk *w, size_t end) {
   return stop - first;
 }
 
-/* The bin's lock is held. Whatever was done to the slab since its code was read has been done: with the tag it is still that bin's. */
+/* The bin's lock is held. Whatever was done to the slab since its code was read has been done: with the tag it is still
+ * that bin's. */
 static bool count_slab(walk *w, const seen_slab *seen, uint32_t arena) {
   hakmem_stats *t = &w->figures->stats;
   const hak_span *s = hak_region_span_at(w->r, w->first + seen->place);
@@ -183,7 +184,8 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
   }
   if (number < HAK_FIGURES_REGIONS) f->walked_spans[number] = end - r->first_span;
   f->stats.spans += (uint64_t)(end - r->first_span) << HAK_SPAN_SHIFT;
-  f->stats.own_tables += hak_region_table_pages(r, hak_load_relaxed(&r->table_spans)); /* no fewer than are accessible: stored before the limit */
+  /* No fewer than are accessible: stored before the limit */
+  f->stats.own_tables += hak_region_table_pages(r, hak_load_relaxed(&r->table_spans));
   f->stats.reserved += r->reserved_bytes;
 }
 
@@ -199,8 +201,8 @@ static uint64_t in_depots(unsigned c) {
   return blocks;
 }
 
-/* What threads cache is what they published last, the calling one just now; it is bounded by what slabs have handed out. Without
- * rows only depots are told from what the program has. */
+/* What threads cache is what they published last, the calling one just now; it is bounded by what slabs have handed
+ * out. Without rows only depots are told from what the program has. */
 static void count_caches(hak_figures *f) {
   hakmem_stats *t = &f->stats;
   hak_tcache_publish();
@@ -322,7 +324,12 @@ static void count_heaps(hakmem_stats *t) {
 }
 
 void hak_figures_take(hak_figures *f) {
-  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process, .see_large = f->see_large, .context = f->context};
+  *f = (hak_figures){.rows = f->rows,
+                     .map = f->map,
+                     .map_capacity = f->map_capacity,
+                     .process = f->process,
+                     .see_large = f->see_large,
+                     .context = f->context};
   if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
   hakmem_stats *t = &f->stats;
   t->version = HAKMEM_STATS_VERSION;

@@ -22,8 +22,9 @@ static void plain_mapping(void *sink, char *line) {
   hak_sink_text(s, "\n");
 }
 
-/* pprof's are estimates, which no reader scales again. jemalloc's readers take counts for those of samples, and divide by the probability that
- * blocks of the mean size have at the file's rate: what is written is what they make the estimate of. */
+/* pprof's are estimates, which no reader scales again. jemalloc's readers take counts for those of samples, and divide
+ * by the probability that blocks of the mean size have at the file's rate: what is written is what they make the
+ * estimate of. */
 static void counts(hak_sink *s, bool jemalloc, const hak_profile_sums *held, const hak_profile_sums *total) {
   const hak_profile_sums *both[] = {held, total};
   for (unsigned i = 0; i < 2; i++) {
@@ -36,7 +37,8 @@ static void counts(hak_sink *s, bool jemalloc, const hak_profile_sums *held, con
   }
 }
 
-/* These formats have a place for what is held, and one for what was allocated in all. Readers take the line with # for a comment. */
+/* These formats have a place for what is held, and one for what was allocated in all. Readers take the line with # for
+ * a comment. */
 static void render_text(hak_sink *s, bool jemalloc, unsigned what) {
   const hak_profile_state *h = &hak_profile;
   hak_assert_held(&hak_profile_lock);
@@ -69,7 +71,8 @@ static void render_text(hak_sink *s, bool jemalloc, unsigned what) {
 /* --- JSON --- */
 
 static void json_mapping(void *s, char *line) {
-  if (strchr(line, '/') != NULL || strstr(line, "[vdso]") != NULL || strstr(line, " r-xp ") != NULL || strstr(line, " rwxp ") != NULL)
+  if (strchr(line, '/') != NULL || strstr(line, "[vdso]") != NULL || strstr(line, " r-xp ") != NULL ||
+      strstr(line, " rwxp ") != NULL)
     hak_sink_string(s, NULL, line);
 }
 
@@ -102,7 +105,9 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
 
 #define ROUNDED(object, field) {#field, hak_profile_rounded((object)->field)}
 static void json_total(hak_sink *s, const char *name, const hak_profile_sums *sums) {
-  hak_sink_object(s, name, HAK_MEMBERS(ROUNDED(sums, bytes), ROUNDED(sums, count), ROUNDED(sums, bytes_variance), ROUNDED(sums, count_variance)));
+  hak_sink_object(s, name,
+                  HAK_MEMBERS(ROUNDED(sums, bytes), ROUNDED(sums, count), ROUNDED(sums, bytes_variance),
+                              ROUNDED(sums, count_variance)));
 }
 
 static void json_timeline(hak_sink *s) {
@@ -133,10 +138,12 @@ static void json_head(hak_sink *s, bool files) {
     json_program(s);
   else
     hak_sink_string(s, "program", "");
-  hak_sink_members(s, HAK_MEMBERS({"rate", h->distance}, {"started_ms", h->start_unix_ms}, {"stopped_ms", h->sampling ? 0 : h->stop_unix_ms},
-                                  {"taken_ms", hak_os_unix_ms()}));
-  hak_sink_object(s, "samples", HAK_MEMBERS(HAK_FIELD(h, taken), {"live", h->live_samples}, HAK_FIELD(h, dropped), HAK_FIELD(h, stacks_dropped),
-                                            {"own_bytes", hak_profile_bytes_locked()}, HAK_FIELD(h, labels_evicted)));
+  hak_sink_members(s, HAK_MEMBERS({"rate", h->distance}, {"started_ms", h->start_unix_ms},
+                                  {"stopped_ms", h->sampling ? 0 : h->stop_unix_ms}, {"taken_ms", hak_os_unix_ms()}));
+  hak_sink_object(
+      s, "samples",
+      HAK_MEMBERS(HAK_FIELD(h, taken), {"live", h->live_samples}, HAK_FIELD(h, dropped), HAK_FIELD(h, stacks_dropped),
+                  {"own_bytes", hak_profile_bytes_locked()}, HAK_FIELD(h, labels_evicted)));
   json_total(s, "live", &h->live);
   json_total(s, "total", &h->total);
   hak_sink_object(s, "peak", HAK_MEMBERS(ROUNDED(&h->peak, bytes), ROUNDED(&h->peak, count),
@@ -192,7 +199,8 @@ void hak_heap_profile_render(hak_sink *s, hak_profile_format format, unsigned wh
   hak_each_mapping(plain_mapping, s);
 }
 
-int hak_heap_profile_give(hak_profile_format format, unsigned what, int (*give)(void *context, const void *data, size_t bytes), void *context) {
+int hak_heap_profile_give(hak_profile_format format, unsigned what,
+                          int (*give)(void *context, const void *data, size_t bytes), void *context) {
   char *memory = hak_os_reserve(RENDERED_BYTES, hak_os_page_size());
   size_t ready = 0;
   hak_sink sink;
@@ -235,7 +243,8 @@ static int write_there(const hak_os_place *place, hak_profile_format format) {
   return error;
 }
 
-/* A regular file is replaced at once when the profile is whole, also where a link leads to it; a pipe and a device are written to. */
+/* A regular file is replaced at once when the profile is whole, also where a link leads to it; a pipe and a device are
+ * written to. */
 int hak_heap_profile_write(const char *path, hak_profile_format format) {
   hak_os_place place;
   int error = hak_os_find_place(path, &place);

@@ -1,11 +1,12 @@
-/* A line for each heap, in the JSON and in the text. Each is of a moment of its own. No state and no lock of its own, no memory but the caller's
- * stack: heaps come and go while others are written. */
+/* A line for each heap, in the JSON and in the text. Each is of a moment of its own. No state and no lock of its own,
+ * no memory but the caller's stack: heaps come and go while others are written. */
 #include "heap/heap.h"
 #include "report/render.h"
 
 /* --- which ones --- */
 
-/* What a heap has charged that is just among the `most` largest, and of how many that have as much there is room. largest: room for so many, the most first. */
+/* What a heap has charged that is just among the `most` largest, and of how many that have as much there is room.
+ * largest: room for so many, the most first. */
 static size_t least_of(size_t *largest, size_t most, size_t *equal) {
   size_t count = 0;
   *equal = SIZE_MAX;
@@ -23,8 +24,10 @@ static size_t least_of(size_t *largest, size_t most, size_t *equal) {
   return largest[most - 1];
 }
 
-/* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. room: for so many. */
-static size_t each_of_largest(hak_sink *s, size_t *room, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
+/* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of
+ * another. room: for so many. */
+static size_t each_of_largest(hak_sink *s, size_t *room, size_t most,
+                              void (*write)(hak_sink *s, const hak_heap_row *row)) {
   size_t equal, least = least_of(room, most, &equal), written = 0, left_out = 0;
   hak_heap_row row;
   for (hak_heap *h = NULL; (h = hak_heap_show_next(h, false)) != NULL;) {
@@ -46,8 +49,9 @@ static void json_row(hak_sink *s, const hak_heap_row *row) {
   const hakmem_heap_stats *h = &row->stats;
   hak_sink_open(s, NULL, '{');
   hak_sink_string(s, "name", row->name);
-  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(h, id), HAK_FIELD(row, parent), HAK_FIELD(h, live), HAK_FIELD(h, peak), HAK_FIELD(h, blocks),
-                                  HAK_FIELD(h, held), HAK_FIELD(h, limit), HAK_FIELD(h, total), HAK_FIELD(h, refused), HAK_FIELD(h, requests)));
+  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(h, id), HAK_FIELD(row, parent), HAK_FIELD(h, live), HAK_FIELD(h, peak),
+                                  HAK_FIELD(h, blocks), HAK_FIELD(h, held), HAK_FIELD(h, limit), HAK_FIELD(h, total),
+                                  HAK_FIELD(h, refused), HAK_FIELD(h, requests)));
   hak_sink_close(s, '}');
 }
 
@@ -89,7 +93,8 @@ static void text_row(hak_sink *s, const hak_heap_row *row) {
 void hak_heaps_text(hak_sink *s) {
   size_t room[HAK_HEAPS_IN_TEXT];
   if (hak_heap_count() == 0) return;
-  hak_sink_text(s, "   heap         live        total         peak     blocks         held        limit  refused  name\n");
+  hak_sink_text(s,
+                "   heap         live        total         peak     blocks         held        limit  refused  name\n");
   size_t left_out = each_of_largest(s, room, HAK_HEAPS_IN_TEXT, text_row);
   if (left_out == 0) return;
   hak_sink_text(s, "and ");

@@ -60,12 +60,12 @@ static void class_row(hak_sink *s, const hak_figures *f, unsigned c) {
   hak_sink_open(s, NULL, '{');
   hak_sink_members(s, HAK_MEMBERS({"class", c}, {"size", row.block_size}));
   hak_sink_bool(s, "aligned", row.aligned);
-  hak_sink_members(s, HAK_MEMBERS({"group", hak_class_group(row.block_size)}, ROW(slabs), ROW(slab_bytes), ROW(handed_out),
-                                  ROW(live), ROW(cached), ROW(depots), ROW(free), ROW(never_allocated), ROW(rest),
-                                  ROW(requests), ROW(requested),
-                                  {"estimated_requested", estimated ? asked_for : HAK_UNKNOWN},
-                                  {"estimated_rounding", estimated ? row.live - asked_for : HAK_UNKNOWN},
-                                  COUNTED(hits), COUNTED(misses), COUNTED(refills), COUNTED(flushes)));
+  hak_sink_members(
+      s, HAK_MEMBERS({"group", hak_class_group(row.block_size)}, ROW(slabs), ROW(slab_bytes), ROW(handed_out),
+                     ROW(live), ROW(cached), ROW(depots), ROW(free), ROW(never_allocated), ROW(rest), ROW(requests),
+                     ROW(requested), {"estimated_requested", estimated ? asked_for : HAK_UNKNOWN},
+                     {"estimated_rounding", estimated ? row.live - asked_for : HAK_UNKNOWN}, COUNTED(hits),
+                     COUNTED(misses), COUNTED(refills), COUNTED(flushes)));
   hak_sink_close(s, '}');
 }
 
@@ -134,7 +134,9 @@ static void own_memory(hak_sink *s) {
   for (size_t i = 0; hak_profile_mapping(i, &address, &bytes); i++) own(s, "profile", address, bytes);
   hak_sink_close(s, ']');
   if (hak_sample_on())
-    hak_sink_object(s, "sampled_slots", HAK_MEMBERS({"address", hak_load_relaxed(&hak_sample_base)}, {"bytes", hak_load_relaxed(&hak_sample_bytes)}));
+    hak_sink_object(
+        s, "sampled_slots",
+        HAK_MEMBERS({"address", hak_load_relaxed(&hak_sample_base)}, {"bytes", hak_load_relaxed(&hak_sample_bytes)}));
   else
     hak_sink_member(s, "sampled_slots", HAK_UNKNOWN);
 }
@@ -143,8 +145,8 @@ static void budget(hak_sink *s) {
   hak_budget_figures b;
   hak_budget_state(&b);
   hak_sink_open(s, "budget", '{');
-  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(&b, target), HAK_FIELD(&b, limit), HAK_FIELD(&b, used), HAK_FIELD(&b, resident),
-                                  HAK_FIELD(&b, level), HAK_FIELD(&b, pressure)));
+  hak_sink_members(s, HAK_MEMBERS(HAK_FIELD(&b, target), HAK_FIELD(&b, limit), HAK_FIELD(&b, used),
+                                  HAK_FIELD(&b, resident), HAK_FIELD(&b, level), HAK_FIELD(&b, pressure)));
   hak_sink_open(s, "entered", '[');
   for (unsigned i = 0; i < HAK_BUDGET_LEVELS; i++) hak_sink_member(s, NULL, b.entered[i]);
   hak_sink_close(s, ']');
@@ -155,7 +157,8 @@ static void budget(hak_sink *s) {
 void hak_render_json(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
   hak_sink_open(s, NULL, '{');
   hak_sink_string(s, "hakmem", HAKMEM_VERSION_STRING);
-  hak_sink_members(s, HAK_MEMBERS({"stats_version", HAK_JSON_VERSION}, {"pid", (uint64_t)hak_os_pid()}, {"monotonic_ms", f->stats.time_ms}));
+  hak_sink_members(s, HAK_MEMBERS({"stats_version", HAK_JSON_VERSION}, {"pid", (uint64_t)hak_os_pid()},
+                                  {"monotonic_ms", f->stats.time_ms}));
   settings(s, &f->stats);
   totals(s, &f->stats);
   classes(s, f);

@@ -10,8 +10,8 @@
 
 #define FILE_BYTES (64 * HAK_MIB)
 #define JSON_BYTES (512 * HAK_KIB)
-/* Two areas, written in turn: what the header names is not touched until the next header has been written. They are as long as
- * the heap needs them, because mlockall makes all of them resident. */
+/* Two areas, written in turn: what the header names is not touched until the next header has been written. They are as
+ * long as the heap needs them, because mlockall makes all of them resident. */
 #define AREAS 2
 #define FIRST_AREA ((size_t)4096)
 #define AREA_BYTES_FIRST (HAK_MIB - 4 * HAK_KIB) /* doubled five times, and the header: just less than the file */
@@ -57,9 +57,9 @@ static bool make_own(void) {
   return made;
 }
 
-/* The header is guarded by its sequence (base/sequence.h), and the area that it names with it: a writer fills the other area first. A
- * reader that sees a byte of the writer after that in its area sees another number behind it: the writer between had stored that, and then
- * dropped `busy`, before the area was touched. */
+/* The header is guarded by its sequence (base/sequence.h), and the area that it names with it: a writer fills the other
+ * area first. A reader that sees a byte of the writer after that in its area sees another number behind it: the writer
+ * between had stored that, and then dropped `busy`, before the area was touched. */
 static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offset) {
   hak_sequence_begin(&page->sequence);
   hak_store_relaxed(&page->time_ms, figures.stats.time_ms);
@@ -72,13 +72,14 @@ static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offs
 
 static size_t map_bytes_now(void) {
   size_t bytes = 0;
-  for (unsigned i = 0; i < hak_region_count(); i++) bytes += hak_load_acquire(&hak_region_at(i)->limit) >> HAK_SPAN_SHIFT;
+  for (unsigned i = 0; i < hak_region_count(); i++)
+    bytes += hak_load_acquire(&hak_region_at(i)->limit) >> HAK_SPAN_SHIFT;
   return bytes;
 }
 
-/* Areas twice as long: the second one then begins where the earlier two end, and the published one is whole until the next is
- * published. The length is noted before more is accessible: a signal handler may fork in between, and the child makes so much so.
- * Where the system refuses, the map is cut, as where the file is full. */
+/* Areas twice as long: the second one then begins where the earlier two end, and the published one is whole until the
+ * next is published. The length is noted before more is accessible: a signal handler may fork in between, and the child
+ * makes so much so. Where the system refuses, the map is cut, as where the file is full. */
 static bool lengthen_areas(void) {
   size_t before = FIRST_AREA + AREAS * area_bytes;
   size_t from = hak_align_down(before, hak_os_page_size());

@@ -1,6 +1,6 @@
-/* Fields have the numbers of the public description of the format (github.com/google/pprof, proto/profile.proto). A message is a list of fields
- * in any order, and a list's elements may stand apart: each string, mapping and location is written when it is first met, and then has
- * its number. */
+/* Fields have the numbers of the public description of the format (github.com/google/pprof, proto/profile.proto). A
+ * message is a list of fields in any order, and a list's elements may stand apart: each string, mapping and location is
+ * written when it is first met, and then has its number. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,8 +18,20 @@
 #define VARINT_BYTES 10
 #define PLACES_LEAST 64
 
-enum { PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_STRING = 6, PROFILE_DROP, PROFILE_TIME = 9, PROFILE_DURATION,
-       PROFILE_PERIOD_TYPE, PROFILE_PERIOD, PROFILE_COMMENT, PROFILE_DEFAULT_TYPE };
+enum {
+  PROFILE_SAMPLE_TYPE = 1,
+  PROFILE_SAMPLE,
+  PROFILE_MAPPING,
+  PROFILE_LOCATION,
+  PROFILE_STRING = 6,
+  PROFILE_DROP,
+  PROFILE_TIME = 9,
+  PROFILE_DURATION,
+  PROFILE_PERIOD_TYPE,
+  PROFILE_PERIOD,
+  PROFILE_COMMENT,
+  PROFILE_DEFAULT_TYPE
+};
 
 /* One message that stands in another, or the numbers of one packed list. */
 typedef struct message {
@@ -89,7 +101,8 @@ static uint64_t write_string(writer *w, const char *text) {
 
 /* --- sample types --- */
 
-static const char *const freed_names[HAK_PROFILE_LIFETIMES] = {"freed_1ms", "freed_10ms", "freed_100ms", "freed_1s", "freed_10s", "freed_100s", "freed_later"};
+static const char *const freed_names[HAK_PROFILE_LIFETIMES] = {"freed_1ms", "freed_10ms", "freed_100ms", "freed_1s",
+                                                               "freed_10s", "freed_100s", "freed_later"};
 
 static void write_value_type(writer *w, unsigned field, uint64_t type, const char *unit) {
   message m = {0};
@@ -107,12 +120,17 @@ static void write_type(writer *w, const char *name, const char *unit, bool prefe
 /* The default is the first of what is asked for, its bytes. In the order of values_of. */
 static void write_types(writer *w) {
   unsigned what = w->what, first = what & -what;
-  if (what & HAKMEM_PROFILE_LIVE) write_type(w, "inuse_objects", "count", false), write_type(w, "inuse_space", "bytes", first == HAKMEM_PROFILE_LIVE);
-  if (what & HAKMEM_PROFILE_TOTAL) write_type(w, "alloc_objects", "count", false), write_type(w, "alloc_space", "bytes", first == HAKMEM_PROFILE_TOTAL);
-  if (what & HAKMEM_PROFILE_PEAK) write_type(w, "peak_objects", "count", false), write_type(w, "peak_space", "bytes", first == HAKMEM_PROFILE_PEAK);
+  if (what & HAKMEM_PROFILE_LIVE)
+    write_type(w, "inuse_objects", "count", false), write_type(w, "inuse_space", "bytes", first == HAKMEM_PROFILE_LIVE);
+  if (what & HAKMEM_PROFILE_TOTAL)
+    write_type(w, "alloc_objects", "count", false),
+        write_type(w, "alloc_space", "bytes", first == HAKMEM_PROFILE_TOTAL);
+  if (what & HAKMEM_PROFILE_PEAK)
+    write_type(w, "peak_objects", "count", false), write_type(w, "peak_space", "bytes", first == HAKMEM_PROFILE_PEAK);
   if (what & HAKMEM_PROFILE_PINNED) write_type(w, "pinned_space", "bytes", first == HAKMEM_PROFILE_PINNED);
   if ((what & HAKMEM_PROFILE_LIFETIMES) == 0) return;
-  for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++) write_type(w, freed_names[i], "count", i == 0 && first == HAKMEM_PROFILE_LIFETIMES);
+  for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++)
+    write_type(w, freed_names[i], "count", i == 0 && first == HAKMEM_PROFILE_LIFETIMES);
 }
 
 /* Whether any is not 0. */
@@ -124,7 +142,8 @@ static bool values_of(const writer *w, const hak_profile_stack *stack, message *
   if (w->what & HAKMEM_PROFILE_TOTAL) all[count++] = stack->total.count, all[count++] = stack->total.bytes;
   if (w->what & HAKMEM_PROFILE_PEAK) all[count++] = stack->peak.count, all[count++] = stack->peak.bytes;
   if (w->what & HAKMEM_PROFILE_PINNED) all[count++] = stack->pinned_bytes;
-  for (unsigned i = 0; (w->what & HAKMEM_PROFILE_LIFETIMES) != 0 && i < HAK_PROFILE_LIFETIMES; i++) all[count++] = stack->freed[i];
+  for (unsigned i = 0; (w->what & HAKMEM_PROFILE_LIFETIMES) != 0 && i < HAK_PROFILE_LIFETIMES; i++)
+    all[count++] = stack->freed[i];
   for (unsigned i = 0; i < count; i++) {
     put_varint(values, hak_profile_rounded(all[i]));
     any = any || hak_profile_rounded(all[i]) != 0;
@@ -144,8 +163,10 @@ static void write_mapping(writer *w, const hak_mapping *m) {
   char build_id[HAK_BUILD_ID_TEXT] = "";
   uint64_t file = file_hash(m->file);
   if (m->offset == 0) w->head = m->start, w->head_file = file;
-  if (m->rights[2] != 'x' || w->range_count == MAPPINGS_MOST || (strcmp(m->path, w->program) == 0) != w->program_only) return;
-  if (w->memory >= 0 && w->head != 0 && file == w->head_file && *m->file != '\0') hak_build_id(w->memory, w->head, build_id);
+  if (m->rights[2] != 'x' || w->range_count == MAPPINGS_MOST || (strcmp(m->path, w->program) == 0) != w->program_only)
+    return;
+  if (w->memory >= 0 && w->head != 0 && file == w->head_file && *m->file != '\0')
+    hak_build_id(w->memory, w->head, build_id);
   w->ranges[w->range_count++] = (range){m->start, m->end};
   message out = {0};
   put_number(&out, 1, w->range_count);
@@ -240,7 +261,8 @@ static void write_sample(writer *w, const hak_profile_stack *stack) {
   put_part(&sample, 2, &values);
   if (stack->label != 0) put_labels(w, &sample, stack->label);
   const char *heap = hak_profile_heap(stack);
-  if (heap != NULL) put_text_label(w, &sample, w->heap_key, *heap == '\0' ? "unnamed" : heap); /* an empty text is no label */
+  /* An empty text is no label */
+  if (heap != NULL) put_text_label(w, &sample, w->heap_key, *heap == '\0' ? "unnamed" : heap);
   write_message(w->sink, PROFILE_SAMPLE, &sample);
 }
 
@@ -248,13 +270,17 @@ void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]) {
   const hak_profile_state *h = &hak_profile;
   char until[40] = "";
   if (!h->sampling) snprintf(until, sizeof until, " and until %" PRIu64, h->stop_unix_ms);
-  snprintf(text, HAK_SINCE_BYTES, "%sof what was allocated since %" PRIu64 "%s (ms, Unix time)", prefix, h->start_unix_ms, until);
+  snprintf(text, HAK_SINCE_BYTES, "%sof what was allocated since %" PRIu64 "%s (ms, Unix time)", prefix,
+           h->start_unix_ms, until);
 }
 
-/* pprof cuts a stack at the outermost function of such a name. Where the library is linked into the program its frames cannot be told by
- * their addresses (profile/profile.c). Behind hak_ and hakmem_ are those from which entry points are left by a tail call. */
-static const char allocator[] = "((hak|hakmem)_\\w+|malloc_long|resize_of_heap|resize_large|resize_outside_regions|move_block|grow_mapped|"
-                                "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator new(\\[\\])?)(\\.[\\w.]+)?";
+/* pprof cuts a stack at the outermost function of such a name. Where the library is linked into the program its frames
+ * cannot be told by their addresses (profile/profile.c). Behind hak_ and hakmem_ are those from which entry points are
+ * left by a tail call. */
+static const char allocator[] =
+    "((hak|hakmem)_\\w+|malloc_long|resize_of_heap|resize_large|resize_outside_regions|move_block|grow_mapped|"
+    "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator "
+    "new(\\[\\])?)(\\.[\\w.]+)?";
 
 static void write_head(writer *w) {
   const hak_profile_state *h = &hak_profile;

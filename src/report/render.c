@@ -37,16 +37,18 @@ static void pairs(hak_sink *s, const char *title, const hak_member *m) {
 }
 
 static void counts(hak_sink *s, const hakmem_stats *t) {
-  pairs(s, "blocks:", HAK_MEMBERS({"extents", t->extent_count}, {"huge", t->huge_count}, {"sampled", t->sampled_count}));
+  pairs(s,
+        "blocks:", HAK_MEMBERS({"extents", t->extent_count}, {"huge", t->huge_count}, {"sampled", t->sampled_count}));
   pairs(s, "caches:", HAK_MEMBERS(HAK_FIELD(t, arenas), {"used", t->caches_used}, {"unused", t->caches_unused},
                                   HAK_FIELD(t, regions)));
   pairs(s, "since the start:",
-        HAK_MEMBERS(HAK_FIELD(t, span_allocs), HAK_FIELD(t, span_frees), HAK_FIELD(t, huge_allocs), HAK_FIELD(t, slow_paths),
-                    HAK_FIELD(t, purges), HAK_FIELD(t, purged),
+        HAK_MEMBERS(HAK_FIELD(t, span_allocs), HAK_FIELD(t, span_frees), HAK_FIELD(t, huge_allocs),
+                    HAK_FIELD(t, slow_paths), HAK_FIELD(t, purges), HAK_FIELD(t, purged),
                     {"foreign_pointers", t->foreign_frees + t->foreign_reallocs + t->foreign_usable_sizes}));
   if (t->heaps != 0)
-    pairs(s, "heaps:", HAK_MEMBERS({"count", t->heaps}, {"held", t->heaps_held}, {"live", t->heaps_live}, {"blocks", t->heaps_blocks},
-                                   {"refused", t->heaps_refused}));
+    pairs(s, "heaps:",
+          HAK_MEMBERS({"count", t->heaps}, {"held", t->heaps_held}, {"live", t->heaps_live},
+                      {"blocks", t->heaps_blocks}, {"refused", t->heaps_refused}));
   if (t->requests_noted)
     pairs(s, "of the program's blocks in slabs, estimated:",
           HAK_MEMBERS({"asked_for", t->estimated_requested}, {"rounding", t->estimated_rounding}));
@@ -70,7 +72,8 @@ static void render_text(hak_sink *s, const hak_figures *f) {
   hak_sink_text(s, ", bytes\n");
   lines(s, &f->stats);
   counts(s, &f->stats);
-  hak_sink_text(s, " block  slabs        bytes         live     cached     depots        free  never allocated     rest");
+  hak_sink_text(s,
+                " block  slabs        bytes         live     cached     depots        free  never allocated     rest");
   hak_sink_text(s, f->stats.requests_noted ? "   rounding (estimated)\n" : "\n");
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (f->rows[c].slabs != 0) class_line(s, c, &f->rows[c]);

@@ -16,8 +16,8 @@ void hak_render_json(hak_sink *sink, const hak_figures *figures, uint64_t map_of
 /* heaps.c */
 #define HAK_HEAPS_IN_PAGE 100
 #define HAK_HEAPS_IN_TEXT 20
-/* The members `heaps` and `heaps_left_out`: all heaps; `in_page`: the largest, with the heaps below them: one that has a
- * limit for others is not hidden by them. Oldest first. */
+/* The members `heaps` and `heaps_left_out`: all heaps; `in_page`: the largest, with the heaps below them: one that has
+ * a limit for others is not hidden by them. Oldest first. */
 void hak_heaps_json(hak_sink *sink, bool in_page);
 /* A table of the largest in this sense; nothing where there is no heap. */
 void hak_heaps_text(hak_sink *sink);

@@ -41,7 +41,8 @@ void hak_report_catch_signal(const char *option, int number, void (*handler)(int
 }
 
 void hak_report_start(void) {
-  if (hak_config.stats_signal != 0) hak_report_catch_signal("HAKMEM_STATS_SIGNAL", (int)hak_config.stats_signal, on_signal);
+  if (hak_config.stats_signal != 0)
+    hak_report_catch_signal("HAKMEM_STATS_SIGNAL", (int)hak_config.stats_signal, on_signal);
   hak_stats_page_start();
 }
 
@@ -63,13 +64,15 @@ void hak_report_cache_csv(void) {
   hak_print("class,block_size,aligned,hits,misses,refills,flushes\n");
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_cache_counts sum = hak_tcache_sum_class(c).counts;
-    hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c), c >= HAK_PLAIN_CLASSES,
-              sum.hits, sum.misses, sum.refills, sum.flushes);
+    hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c),
+              c >= HAK_PLAIN_CLASSES, sum.hits, sum.misses, sum.refills, sum.flushes);
   }
 }
 
 void hak_report_tick(uint64_t now_ms) {
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_report_signal_pending) != 0) && hak_exchange_acquire(&hak_report_signal_pending, 0) != 0) print_stats();
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_report_signal_pending) != 0) &&
+      hak_exchange_acquire(&hak_report_signal_pending, 0) != 0)
+    print_stats();
   hak_stats_page_refresh(now_ms);
 }
 
@@ -81,7 +84,9 @@ void hak_report_at_exit(bool may_lock) {
   hak_os_use_kept_stderr();
   bool locking = hak_config.front_dump || hak_config.stats != HAK_STATS_OFF;
   if (locking && !may_lock)
-    hak_print("hakmem: HAKMEM_STATS, HAKMEM_TINY_FRONT_DUMP: nothing is printed: a signal handler ended the program inside the allocator\n");
+    hak_print(
+        "hakmem: HAKMEM_STATS, HAKMEM_TINY_FRONT_DUMP: nothing is printed: a signal handler ended the program inside "
+        "the allocator\n");
   if (hak_config.front_dump && may_lock && hak_region_count() > 0) hak_report_cache_csv();
   if (hak_config.guard_stats) hak_foreign_print();
   if (hak_config.os_stats) hak_report_os_stats();

@@ -155,7 +155,8 @@ unsigned hak_utf8_length(const char *text) {
   for (unsigned i = 1; i < length; i++)
     if ((c[i] & 0xc0) != 0x80) return 0;
   bool longer = (*c == 0xe0 && c[1] < 0xa0) || (*c == 0xf0 && c[1] < 0x90); /* than it has to be */
-  bool none = (*c == 0xed && c[1] > 0x9f) || (*c == 0xf4 && c[1] > 0x8f);   /* no character: halves of UTF-16, and beyond the last */
+  /* No character: halves of UTF-16, and beyond the last */
+  bool none = (*c == 0xed && c[1] > 0x9f) || (*c == 0xf4 && c[1] > 0x8f);
   return longer || none ? 0 : length;
 }
 

@@ -1,5 +1,5 @@
-/* Where a report is written: a descriptor, through a small buffer, or memory, which may become accessible as it is needed. Numbers
- * and text; nothing allocates. */
+/* Where a report is written: a descriptor, through a small buffer, or memory, which may become accessible as it is
+ * needed. Numbers and text; nothing allocates. */
 #ifndef HAK_REPORT_SINK_H
 #define HAK_REPORT_SINK_H
 
@@ -23,8 +23,8 @@ typedef struct hak_sink {
 void hak_sink_to_fd(hak_sink *sink, int fd);
 void hak_sink_to_stderr(hak_sink *sink); /* as hak_print: to the kept one, at exit */
 void hak_sink_to_memory(hak_sink *sink, char *memory, size_t bytes);
-/* To `bytes` of a reservation from `memory` on, of which *ready_bytes are accessible: the sink commits more when those are full, and
- * counts in *ready_bytes what it is about to commit. */
+/* To `bytes` of a reservation from `memory` on, of which *ready_bytes are accessible: the sink commits more when those
+ * are full, and counts in *ready_bytes what it is about to commit. */
 void hak_sink_to_reservation(hak_sink *sink, char *memory, size_t bytes, size_t *ready_bytes);
 /* Writes what is buffered; 0 or the first error. */
 int hak_sink_finish(hak_sink *sink);
@@ -43,7 +43,8 @@ void hak_sink_open(hak_sink *sink, const char *name, char bracket);
 void hak_sink_close(hak_sink *sink, char bracket);
 void hak_sink_member(hak_sink *sink, const char *name, uint64_t value);
 void hak_sink_bool(hak_sink *sink, const char *name, bool value);
-void hak_sink_string(hak_sink *sink, const char *name, const char *text); /* any bytes; those that are no UTF-8 as \u0080 to \u00ff */
+/* Any bytes; those that are no UTF-8 as \u0080 to \u00ff */
+void hak_sink_string(hak_sink *sink, const char *name, const char *text);
 
 /* Several members, which texts write too. */
 typedef struct hak_member {

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-_Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64, "a span's bitmap has a bit for each of its smallest blocks");
+_Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64,
+               "a span's bitmap has a bit for each of its smallest blocks");
 _Static_assert(HAK_PURGED_LIST == HAK_FULLNESS_LISTS - 1, "refills come to it last");
 
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
@@ -49,7 +50,8 @@ HAK_INLINE unsigned list_for(const hak_span *s, unsigned n) {
   return n == 0 ? HAK_NO_LIST : n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : 3;
 }
 
-/* Frees of so many blocks need no look: until the slab belongs on the next list, or all that it ever handed out has come back. */
+/* Frees of so many blocks need no look: until the slab belongs on the next list, or all that it ever handed out has
+ * come back. */
 void hak_slab_settle_count(hak_span *s, unsigned n) {
   unsigned next = s->list < 3 ? (s->list + 1u) * (s->blocks >> 2) : s->list == 3 ? s->blocks : 0;
   HAK_ASSERT(n <= s->bumped && s->bumped <= s->blocks);
@@ -99,13 +101,15 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   hak_region *r = hak_pool_region_of(s);
   /* What is written before the first block is seen where there is a colour. */
   uint32_t least = HAK_HARD(ZERO) ? 1 : 0;
-  size_t colour = info->colours > 1 ? (least + hak_add_relaxed(&next_colour, 1) % (info->colours - least)) * HAK_COLOUR_BYTES : 0;
+  size_t colour =
+      info->colours > 1 ? (least + hak_add_relaxed(&next_colour, 1) % (info->colours - least)) * HAK_COLOUR_BYTES : 0;
   s->start += colour;
   s->bits = hak_region_bits(r, s);
   s->next = s->prev = NULL;
   s->bumped = 0;
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
-  HAK_ASSERT(s->blocks > 0 && s->blocks <= HAK_BITMAP_WORDS * 64 && (size_t)info->spans * HAK_BITMAP_WORDS * 64 >= s->blocks);
+  HAK_ASSERT(s->blocks > 0 && s->blocks <= HAK_BITMAP_WORDS * 64 &&
+             (size_t)info->spans * HAK_BITMAP_WORDS * 64 >= s->blocks);
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
   s->scan = (hak_slab_scan){0};
@@ -124,7 +128,8 @@ static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 
-/* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`, which is not 0. */
+/* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`, which is not
+ * 0. */
 static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, void **end, unsigned wanted) {
   unsigned n = hak_slab_free_count(s), taken = (unsigned)hak_min_size(n, wanted);
   HAK_ASSERT(taken > 0 && n <= s->bumped);
@@ -196,7 +201,8 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
 
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
   unsigned taken = take_all_free(set, class_code, out + wanted, wanted);
-  if (taken < wanted && set->bump_slab != NULL) taken += take_unused(set, class_code, out + wanted - taken, wanted - taken);
+  if (taken < wanted && set->bump_slab != NULL)
+    taken += take_unused(set, class_code, out + wanted - taken, wanted - taken);
   return moved_to_begin(out, taken, wanted);
 }
 
@@ -213,7 +219,8 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
 
 /* Index of the block that starts at p, or a larger number than any. */
 size_t hak_slab_block_index(const hak_span *s, const void *p) {
-  uint64_t reciprocal = hak_class_table[s->class_code].reciprocal, index, rest = hak_multiply((uintptr_t)p - s->start, reciprocal, &index);
+  uint64_t reciprocal = hak_class_table[s->class_code].reciprocal, index,
+           rest = hak_multiply((uintptr_t)p - s->start, reciprocal, &index);
   return HAK_LIKELY(rest < reciprocal) ? index : SIZE_MAX;
 }
 
@@ -250,10 +257,11 @@ static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const vo
   return index < s->bumped || started_over ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
 }
 
-/* Some 25 instructions a block, in whatever order they come, and no branch that depends on it. Of the index 16 bits do: in a slab it is below
- * 4 * 4,096, and of an address in its colour, where the rest is 0 for powers of two alone, at least 65,536 - 4,096. */
-HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, bool further, hak_verdict *verdict,
-                            bool *purge_due) {
+/* Some 25 instructions a block, in whatever order they come, and no branch that depends on it. Of the index 16 bits do:
+ * in a slab it is below 4 * 4,096, and of an address in its colour, where the rest is 0 for powers of two alone, at
+ * least 65,536 - 4,096. */
+HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, bool further,
+                            hak_verdict *verdict, bool *purge_due) {
   const uintptr_t base = hak_load_relaxed(&hak_main_base);
   const uintptr_t spans = hak_region_main_spans(base);
   const size_t limit = hak_load_acquire(&hak_main_limit);
@@ -262,8 +270,9 @@ HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks
   ptrdiff_t at = -(ptrdiff_t)count;
   for (; at != 0; at++) {
     uintptr_t p = (uintptr_t)end[at];
-    hak_span *s = further && HAK_UNLIKELY(p - base >= limit) ? hak_region_span(hak_region_find((void *)p), (void *)p)
-                                                             : ((hak_span *)(spans + (p >> HAK_SPAN_SHIFT) * sizeof(hak_span)))->head;
+    hak_span *s = further && HAK_UNLIKELY(p - base >= limit)
+                      ? hak_region_span(hak_region_find((void *)p), (void *)p)
+                      : ((hak_span *)(spans + (p >> HAK_SPAN_SHIFT) * sizeof(hak_span)))->head;
     uint64_t index, rest = hak_multiply(p - s->start, reciprocal, &index);
     if (HAK_UNLIKELY(rest >= reciprocal) || HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) ||
         HAK_UNLIKELY((uint16_t)index >= s->bumped))
@@ -272,7 +281,8 @@ HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks
     if (HAK_UNLIKELY(--s->frees_left == 0)) hak_slab_settle_after_put(set, s, s->settled, purge_due);
   }
   *verdict = HAK_VERDICT_OK;
-  if (HAK_UNLIKELY(at != 0)) *verdict = verdict_of(hak_region_span(hak_region_find(end[at]), end[at]), tag, end[at], end + at == blocks);
+  if (HAK_UNLIKELY(at != 0))
+    *verdict = verdict_of(hak_region_span(hak_region_find(end[at]), end[at]), tag, end[at], end + at == blocks);
   return (unsigned)(end + at - blocks);
 }
 
@@ -281,11 +291,13 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
   HAK_ASSERT(count > 0 && hak_code_is_class(HAK_TAG_CODE(tag)));
   /* Blocks come from magazines, into which nothing goes that lies in no region. */
   bool further = hak_load_acquire(&hak_latest_region) != NULL;
-  return further ? put_all(set, tag, blocks, count, true, verdict, purge_due) : put_all(set, tag, blocks, count, false, verdict, purge_due);
+  return further ? put_all(set, tag, blocks, count, true, verdict, purge_due)
+                 : put_all(set, tag, blocks, count, false, verdict, purge_due);
 }
 
 void hak_slab_set_release(hak_slab_set *set, hak_span *s) {
-  HAK_ASSERT(s->blocks == 1 && hak_slab_free_count(s) == 0 && s->list == HAK_NO_LIST && s != set->bump_slab && set->slabs > 0);
+  HAK_ASSERT(s->blocks == 1 && hak_slab_free_count(s) == 0 && s->list == HAK_NO_LIST && s != set->bump_slab &&
+             set->slabs > 0);
   hak_sub_single(&set->slabs, 1);
 }
 

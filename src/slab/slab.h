@@ -17,7 +17,8 @@
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
-  hak_span *look_next; /* where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
+  /* Where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
+  hak_span *look_next;
   bool sampled; /* its slabs' page map code is HAK_CODE_SAMPLED: none of its blocks is freed into a thread cache */
   uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
   hak_span *bump_slab; /* the slab whose blocks are not all bumped yet, or NULL */
@@ -26,8 +27,9 @@ typedef struct hak_slab_set {
 
 HAK_INLINE unsigned hak_slab_free_count(const hak_span *s) { return (unsigned)(s->settled - s->frees_left); }
 
-/* Takes up to `wanted` blocks of class_code into out, as magazines hand them out, the last one first: free ones before never used
- * ones, addresses ascending within a slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
+/* Takes up to `wanted` blocks of class_code into out, as magazines hand them out, the last one first: free ones before
+ * never used ones, addresses ascending within a slab. Makes a new slab (tagged for `owner`) when there is none. Returns
+ * the number taken; 0: out of memory. */
 unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted);
 
 /* The same of free blocks alone: none that were never used, and no new slab. */
@@ -36,9 +38,10 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
 /* The same of free blocks and what is not bumped yet: no new slab. */
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
 
-/* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not: a slab's list is looked at only when enough
- * of its blocks are back. Returns the number put. *verdict: what is wrong with blocks[that number]; OK where it is another set's. A slab that becomes empty leaves the set for the pool,
- * unless it is the one being bumped; *purge_due is then set if the pool says so (never cleared). */
+/* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not: a slab's list is looked at only
+ * when enough of its blocks are back. Returns the number put. *verdict: what is wrong with blocks[that number]; OK
+ * where it is another set's. A slab that becomes empty leaves the set for the pool, unless it is the one being bumped;
+ * *purge_due is then set if the pool says so (never cleared). */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due);
 
@@ -53,9 +56,9 @@ hak_verdict hak_slab_examine(const hak_span *span, const void *p);
 
 /* --- the free pages of a slab that stays --- */
 
-/* Collects up to `capacity` slabs that may have whole free pages, and have had no block taken or put since an earlier round; at_once:
- * whatever happened to them. `round` counts the calls for the set. Returns how many. A call looks at a bounded number of slabs,
- * and unless at_once the next call goes on behind them. */
+/* Collects up to `capacity` slabs that may have whole free pages, and have had no block taken or put since an earlier
+ * round; at_once: whatever happened to them. `round` counts the calls for the set. Returns how many. A call looks at a
+ * bounded number of slabs, and unless at_once the next call goes on behind them. */
 unsigned hak_slab_find_sparse(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity);
 
@@ -72,11 +75,13 @@ typedef struct hak_free_pages {
 } hak_free_pages;
 
 /* Claims the free blocks around whole free pages of a slab that hak_slab_find_sparse has found, and that may be gone or
- * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call hak_slab_unclaim_free_pages. */
+ * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call
+ * hak_slab_unclaim_free_pages. */
 bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *span, uint32_t tag, hak_free_pages *out);
 /* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
  * second time, that is. */
-void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *span, const hak_free_pages *free_pages, bool gone, bool *purge_due);
+void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *span, const hak_free_pages *free_pages, bool gone,
+                                  bool *purge_due);
 
 /* Gives an empty slab that is kept for bump_slab back to the pool. */
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);

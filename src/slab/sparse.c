@@ -11,8 +11,8 @@
 _Static_assert(HAK_BITMAP_WORDS * 64 < 1 << 13, "a scan has room for the free blocks of a slab");
 _Static_assert(HAK_SLAB_PAGES_MAX <= GONE_MAX, "a scan has room for the pages of the largest slab");
 
-/* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time; one for all
- * that there is does not come back, and takes more. */
+/* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time;
+ * one for all that there is does not come back, and takes more. */
 #define STEPS_MAX 2048
 #define STEPS_MAX_AT_ONCE (16 * STEPS_MAX)
 typedef struct search {
@@ -41,7 +41,8 @@ static hak_span *look(hak_span *s, search *f) {
   return s;
 }
 
-/* From this list on slabs may have whole pages free: half-free ones where few blocks lie on a page, all where a free block is one. */
+/* From this list on slabs may have whole pages free: half-free ones where few blocks lie on a page, all where a free
+ * block is one. */
 static unsigned least_list(size_t size) {
   size_t page = hak_os_page_size();
   return size >= page ? 0 : size >= page / 4 ? 2 : 3;
@@ -100,8 +101,8 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
   }
 }
 
-/* Skips the slab until its free count changes. List 2 keeps it out of the way: looks at other slabs do not end at it, and refills do
- * not take slabs with pages to purge first. */
+/* Skips the slab until its free count changes. List 2 keeps it out of the way: looks at other slabs do not end at it,
+ * and refills do not take slabs with pages to purge first. */
 static void give_up(hak_slab_set *set, hak_span *s) {
   if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan` counts its pages */
   s->scan = (hak_slab_scan){.free_blocks = (uint16_t)hak_slab_free_count(s), .unpurgeable = true};
@@ -154,7 +155,8 @@ bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *s, uint32_t tag, hak
   return true;
 }
 
-void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free_pages *free_pages, bool gone, bool *purge_due) {
+void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free_pages *free_pages, bool gone,
+                                  bool *purge_due) {
   void *twice = NULL;
   unsigned n = hak_slab_free_count(s);
   for (unsigned w = 0; w < ((unsigned)s->blocks + 63) / 64; w++) {
@@ -177,7 +179,8 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
   size_t pages = 0;
   for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
   HAK_ASSERT(pages > 0 && pages <= GONE_MAX);
-  s->scan = (hak_slab_scan){.gone_pages = (uint16_t)pages, .live_then = (uint16_t)hak_min_size(s->bumped - n, LIVE_MAX)};
+  s->scan =
+      (hak_slab_scan){.gone_pages = (uint16_t)pages, .live_then = (uint16_t)hak_min_size(s->bumped - n, LIVE_MAX)};
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
   return twice;
 }

@@ -2,13 +2,13 @@
  *
  * Each thread has, in initial-exec TLS, for every page map code a pointer `top` to the last filled slot of its loaded
  * magazine of that class. The slot below a magazine's lowest usable one holds NULL: a pop that finds NULL is an empty
- * magazine. A magazine ends at a multiple of 1,024 bytes: a push whose slot would lie there is a full one. Every code that is
- * no class of the thread's (free memory, extents, fenced classes, all codes of a thread without a cache) has its top at the last slot of a
- * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
+ * magazine. A magazine ends at a multiple of 1,024 bytes: a push whose slot would lie there is a full one. Every code
+ * that is no class of the thread's (free memory, extents, fenced classes, all codes of a thread without a cache) has
+ * its top at the last slot of a read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
- * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no lock and no fence here. A drainer
- * that takes what a sleeping thread keeps reads its tops, and puts NULL into slots of its magazines (reach.c): so slot and top are
- * accessed once each, in this order. */
+ * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no
+ * lock and no fence here. A drainer that takes what a sleeping thread keeps reads its tops, and puts NULL into slots of
+ * its magazines (reach.c): so slot and top are accessed once each, in this order. */
 #ifndef HAK_TCACHE_CACHE_H
 #define HAK_TCACHE_CACHE_H
 
@@ -41,7 +41,8 @@ struct hak_tcache;
 typedef struct hak_thread {
   /* The fast path; slow paths set them. */
   void **top[HAK_CODES]; /* first: an index alone addresses it */
-  /* Bytes that may be asked for before the slow path looks whether to take a sample (counted.h); negative: it has to. */
+  /* Bytes that may be asked for before the slow path looks whether to take a sample (counted.h); negative: it has
+   * to. */
   int64_t countdown;
   /* counted.c */
   hak_count_state count;
@@ -73,12 +74,14 @@ HAK_INLINE void *hak_tcache_pop_code(unsigned code) {
 }
 HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_code(class_code + 1); }
 
-/* What a request takes from the countdown: the sum that its class is looked up with, so that it costs nothing to have. */
+/* What a request takes from the countdown: the sum that its class is looked up with, so that it costs nothing to
+ * have. */
 #define HAK_COUNTED_BYTES(size) ((int64_t)((size) + HAK_GRANULE - 1))
 /* Counts a request. False: take the slow path, which looks whether a sample is due. */
 HAK_INLINE bool hak_count_request(size_t size) { return (hak_tls.countdown -= HAK_COUNTED_BYTES(size)) >= 0; }
 
-/* Counts a request of at most HAK_SMALL_MAX bytes and pops a block for it; NULL: take the slow path. Larger ones are not counted. */
+/* Counts a request of at most HAK_SMALL_MAX bytes and pops a block for it; NULL: take the slow path. Larger ones are
+ * not counted. */
 HAK_INLINE void *hak_tcache_pop(size_t size) {
   if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return 0;
   int64_t bytes = HAK_COUNTED_BYTES(size);

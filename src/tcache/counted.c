@@ -3,14 +3,17 @@
 #include "base/sequence.h"
 #include "tcache/draw.h"
 
-/* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many until the next end. */
+/* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many
+ * until the next end. */
 #define OFF_REQUESTS (HAK_COUNT_OFF_BYTES / 1024)
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
-/* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. Where N is 1 none does. */
+/* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. Where
+ * N is 1 none does. */
 #define GUARD_TAKEN (64 + HAK_GRANULE - 1)
 
-/* How many samples of a kind there have been lately. Any thread, relaxed: a lost change makes a window a little longer. */
+/* How many samples of a kind there have been lately. Any thread, relaxed: a lost change makes a window a little
+ * longer. */
 typedef struct pace {
   uint32_t shift, samples; /* samples: in this window */
   uint64_t window_ms;
@@ -37,7 +40,8 @@ static double mean_for_guards(double guard_rate) {
 
 static hak_count_rates rates_of(const hak_counting_rates *r) {
   hak_count_rates made = {.profile_bytes = (float)r->profile_bytes};
-  if (r->guard_blocks != 0) made.guard_rate = r->guard_blocks == 1 ? HAK_CERTAIN : (float)-hak_ln(1 - 1 / r->guard_blocks);
+  if (r->guard_blocks != 0)
+    made.guard_rate = r->guard_blocks == 1 ? HAK_CERTAIN : (float)-hak_ln(1 - 1 / r->guard_blocks);
   return made;
 }
 
@@ -103,7 +107,8 @@ static void adapt(pace *k, uint32_t a_second) {
   HAK_ASSERT(hak_load_relaxed(&k->shift) <= SHIFT_MAX);
   if (a_second == 0) return;
   uint64_t now_ms = hak_os_now_ms(), windows = (now_ms - hak_load_relaxed(&k->window_ms)) / WINDOW_MS;
-  uint32_t most = a_second / (1000 / WINDOW_MS) + 1, samples = hak_add_relaxed(&k->samples, 1) + 1, shift = hak_load_relaxed(&k->shift);
+  uint32_t most = a_second / (1000 / WINDOW_MS) + 1, samples = hak_add_relaxed(&k->samples, 1) + 1,
+           shift = hak_load_relaxed(&k->shift);
   if (samples > most) {
     if (windows == 0 && shift < SHIFT_MAX) hak_store_relaxed(&k->shift, shift + 1);
   } else if (windows == 0) {
@@ -125,7 +130,8 @@ static double mean_of(const hak_count_state *s) {
   if (r->guard_rate == 0) return grown(r->profile_bytes, s->profile_shift);
   double mean = mean_for_guards(r->guard_rate);
   if (r->profile_bytes == 0) return grown(mean, s->guard_shift);
-  return grown(r->profile_bytes < mean ? r->profile_bytes : mean, (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
+  return grown(r->profile_bytes < mean ? r->profile_bytes : mean,
+               (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
 }
 
 /* A countdown keeps the distances it was drawn with: so each request's probability is known before it happens. */
@@ -135,7 +141,8 @@ static int64_t draw(hak_count_state *s) {
   return (int64_t)hak_draw_trials(mean_of(s), next_random(s)) - 1;
 }
 
-/* The request is for both samplers, one, or neither: each wants it with its own probability, of which `ended` is the part that has come true. */
+/* The request is for both samplers, one, or neither: each wants it with its own probability, of which `ended` is the
+ * part that has come true. */
 static hak_due decide(hak_count_state *s, size_t size, double taken) {
   const hak_count_rates *r = &s->rates;
   double ended = hak_one_minus_exp(taken / mean_of(s)), guard = 0;
@@ -160,7 +167,8 @@ void hak_count_shorten_to(int64_t most) {
   uint32_t seen = hak_load_acquire(&hak_counting_on);
   if (seen != 0 && s->generation == seen) return;
   set_countdown(seen == 0 || s->generation != 0 ? most : 0);
-  if (seen != 0) s->generation = 0; /* by earlier rates there is no sample in `most` bytes; from there on the new ones count */
+  /* By earlier rates there is no sample in `most` bytes; from there on the new ones count */
+  if (seen != 0) s->generation = 0;
 }
 
 static hak_due end_off(hak_count_state *s) {

@@ -1,16 +1,17 @@
 /* Counted allocation: how samples are found among all requests.
  *
- * Each thread has a countdown of bytes, from which every request takes its size and HAK_GRANULE - 1: two instructions of the
- * fast path (tcache/cache.h). Where it ends, the slow path asks whether somebody wants this request, and draws the next one. Off, it
- * is a long one, and nobody does.
+ * Each thread has a countdown of bytes, from which every request takes its size and HAK_GRANULE - 1: two instructions
+ * of the fast path (tcache/cache.h). Where it ends, the slow path asks whether somebody wants this request, and draws
+ * the next one. Off, it is a long one, and nobody does.
  *
- * Countdowns are exponentially distributed, so a request ends one with the probability 1 - e^(-taken / mean), whatever came before.
- * Two samplers share them: the heap profile, one sample in R bytes, and guarded blocks, one of N blocks. The mean is
- * short enough for both; of the countdowns that end each accepts as many as it should have, independently of the other (thinning).
- * Only the owner touches a thread's state.
+ * Countdowns are exponentially distributed, so a request ends one with the probability 1 - e^(-taken / mean), whatever
+ * came before. Two samplers share them: the heap profile, one sample in R bytes, and guarded blocks, one of N blocks.
+ * The mean is short enough for both; of the countdowns that end each accepts as many as it should have, independently
+ * of the other (thinning). Only the owner touches a thread's state.
  *
- * Samplers come and go while threads run. A thread that has been counting by earlier rates ends its countdown by these, so that no request is
- * passed over, and draws the next one by the new rates; one that has not been begins at its next slow path or at its countdown's end. */
+ * Samplers come and go while threads run. A thread that has been counting by earlier rates ends its countdown by these,
+ * so that no request is passed over, and draws the next one by the new rates; one that has not been begins at its next
+ * slow path or at its countdown's end. */
 #ifndef HAK_TCACHE_COUNTED_H
 #define HAK_TCACHE_COUNTED_H
 
@@ -45,8 +46,8 @@ void hak_counting_start(const hak_counting_rates *rates);
 /* A request of `size` bytes, counted, has ended the thread's countdown: the next one begins. */
 hak_due hak_count_end(size_t size);
 
-/* While nothing is sampled, a thread comes by a slow path, which it might take none else of, after so many bytes: there memory that waits
- * goes back. While steps of that are due (reclaim/decay.h), sooner. */
+/* While nothing is sampled, a thread comes by a slow path, which it might take none else of, after so many bytes: there
+ * memory that waits goes back. While steps of that are due (reclaim/decay.h), sooner. */
 #define HAK_COUNT_OFF_BYTES (1024 * 1024)
 #define HAK_COUNT_STEP_BYTES ((int64_t)HAK_SHARED_MAX) /* a request of the fast path */
 /* At a slow path: what the thread asks for from now on may be little, whatever its last countdown was drawn for … */
@@ -54,7 +55,8 @@ void hak_count_shorten_to(int64_t most);
 HAK_INLINE void hak_count_shorten(int64_t most) {
   if (HAK_UNLIKELY(hak_tls.countdown > most)) hak_count_shorten_to(most);
 }
-/* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the thread's cache. */
+/* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the
+ * thread's cache. */
 void hak_count_lengthen(size_t size);
 /* Bytes that the calling thread has asked for since it began, each request with HAK_GRANULE - 1 more. */
 HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.given - hak_tls.countdown); }
@@ -63,7 +65,8 @@ HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.give
 void hak_count_forbid(void);
 void hak_count_allow(void);
 
-/* The same of a thread whose requests are served elsewhere, which counts by *aside from the first call to the second; … */
+/* The same of a thread whose requests are served elsewhere, which counts by *aside from the first call to the second;
+ * … */
 void hak_count_aside(int64_t *aside, bool begins);
 /* … and of a request there that has ended its countdown. */
 hak_due hak_count_end_aside(int64_t *aside, size_t size);

@@ -8,8 +8,8 @@
 #define SQRT_HALF 0.70710678118654752440
 #define TRIALS_MAX ((uint64_t)1 << 62)
 
-/* x = m * 2^e with m from sqrt(1/2) to sqrt(2), and ln m = 2 artanh((m - 1) / (m + 1)): an odd series that gains a digit and a
- * half a term there. */
+/* x = m * 2^e with m from sqrt(1/2) to sqrt(2), and ln m = 2 artanh((m - 1) / (m + 1)): an odd series that gains a
+ * digit and a half a term there. */
 double hak_ln(double x) {
   HAK_ASSERT(x > 0);
   uint64_t bits;
@@ -22,7 +22,8 @@ double hak_ln(double x) {
     m *= 2;
     exponent--;
   }
-  static const double terms[] = {1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5, 1. / 3, 1};
+  static const double terms[] = {1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13,
+                                 1. / 11, 1. / 9,  1. / 7,  1. / 5,  1. / 3,  1};
   double t = (m - 1) / (m + 1), square = t * t, sum = 0;
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) sum = sum * square + terms[i];
   return 2 * t * sum + exponent * LN2;

@@ -10,8 +10,8 @@ double hak_ln(double x);
 double hak_one_minus_exp(double x);
 #define HAK_CERTAIN 45 /* x from which on that is 1 */
 
-/* How many trials up to and including the first success, where trials come `mean` apart on average, exponentially: success in
- * each has the probability 1 - e^(-1/mean). mean 0: the first. At most 2^62. */
+/* How many trials up to and including the first success, where trials come `mean` apart on average, exponentially:
+ * success in each has the probability 1 - e^(-1/mean). mean 0: the first. At most 2^62. */
 uint64_t hak_draw_trials(double mean, uint64_t random);
 
 /* Of (0, 1): 53 bits, the middle of each of 2^53 intervals. */

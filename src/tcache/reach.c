@@ -18,11 +18,14 @@
 
 #include "tcache/tcache.h"
 
-#define SENTINELS_MAX (HAK_CLASS_COUNT + 1) /* magazines that share barriers, and so caches: one has one of each class, and its stacks */
-#define IDLE_BLOCKS (SENTINELS_MAX * HAK_MAGAZINE_SLOTS) /* of a call that does not go to the end, about: as many as these have */
+/* Magazines that share barriers, and so caches: one has one of each class, and its stacks */
+#define SENTINELS_MAX (HAK_CLASS_COUNT + 1)
+/* Of a call that does not go to the end, about: as many as these have */
+#define IDLE_BLOCKS (SENTINELS_MAX * HAK_MAGAZINE_SLOTS)
 
 hak_lock hak_tcache_reach_lock;
-static const void *drainer_mark; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
+/* Mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
+static const void *drainer_mark;
 
 /* Blocks of a partial magazine, the loaded one, on their way to slabs. */
 typedef struct partial {
@@ -51,7 +54,8 @@ static hak_tcache *next_by_turn; /* where the next call that does not go to the 
 
 static unsigned slot_of(void *const *magazine, void *const *slot) { return (unsigned)(slot - magazine); }
 
-/* The owner's top, or NULL where it is not in the loaded magazine: a fork's child that starts threads has put it aside. */
+/* The owner's top, or NULL where it is not in the loaded magazine: a fork's child that starts threads has put it
+ * aside. */
 static void **top_in(const hak_tcache *t, unsigned c) {
   void **top = hak_load_relaxed(&t->top[c + 1]), **magazine = t->bins[c].loaded;
   return ((uintptr_t)top & ~(uintptr_t)(HAK_MAGAZINE_BYTES - 1)) == (uintptr_t)magazine ? top : NULL;
@@ -65,14 +69,16 @@ static void restore_bin(hak_tcache *t, unsigned c) {
   HAK_ASSERT(b->loaded != NULL && b->sentinel > 0 && b->sentinel < HAK_MAGAZINE_SLOTS);
   void **slot = b->loaded + b->sentinel, **top = t->top[c + 1];
   if (b->displaced == NULL && (*slot != NULL || top < slot)) {
-    /* The drainer found an older NULL: on machines that reorder stores the top may come before the block below it. Or, in a child of a
-     * fork that took no lock, the parent's drainer was about to put a sentinel, or has not noted yet what it took out. */
+    /* The drainer found an older NULL: on machines that reorder stores the top may come before the block below it. Or,
+     * in a child of a fork that took no lock, the parent's drainer was about to put a sentinel, or has not noted yet
+     * what it took out. */
   } else if (b->displaced == NULL) { /* the drainer's up to the slot */
     void **empty = hak_magazine_empty_top(b->loaded, c);
     memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
     *empty = NULL;
     t->top[c + 1] = empty + (top - slot);
-  } else if (*slot == NULL && top >= slot) { /* not popped: a pop would have left the top below, and a push something in the slot */
+  } else if (*slot == NULL && top >= slot) {
+    /* Not popped: a pop would have left the top below, and a push something in the slot */
     *slot = b->displaced;
   }
   b->displaced = NULL;
@@ -95,8 +101,8 @@ void hak_tcache_restore(hak_tcache *t) {
 
 /* --- the drainer, with the lock --- */
 
-/* Whether a thread has the cache, and its top can be read: it may have ended without its destructors, and its memory be gone. With `claimed` set
- * and `busy` seen to be 0: it is not on its way through them. */
+/* Whether a thread has the cache, and its top can be read: it may have ended without its destructors, and its memory be
+ * gone. With `claimed` set and `busy` seen to be 0: it is not on its way through them. */
 static bool is_readable(const hak_tcache *t) {
   void ***top = hak_load_relaxed(&t->top);
   return top != NULL && hak_os_is_readable((const uint32_t *)(const void *)top);
@@ -111,7 +117,8 @@ static unsigned reachable(const hak_tcache *t, unsigned c) {
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
 }
 
-/* A hint, while the owner may be at it: magazines that may have blocks to reach into. Of the owner's storage, which goes with it, nothing is read. */
+/* A hint, while the owner may be at it: magazines that may have blocks to reach into. Of the owner's storage, which
+ * goes with it, nothing is read. */
 HAK_RACY static unsigned worth(const hak_tcache *t) {
   unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
@@ -331,7 +338,8 @@ static bool is_asked_for(const hak_tcache *t, uint64_t idle_since_ms) {
   return is_others(t) && (idle_since_ms == UINT64_MAX || (exit_ms <= idle_since_ms && exit_ms != t->reached_ms));
 }
 
-/* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into. Moves *at behind them. */
+/* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into.
+ * Moves *at behind them. */
 static unsigned choose(hak_tcache **at, uint64_t idle_since_ms) {
   unsigned magazines = 0;
   hak_assert_held(&hak_tcache_reach_lock);
@@ -374,8 +382,8 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   return h.blocks;
 }
 
-/* A drainer of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
- * way to its first step or from its last: alone, it does not need it there. */
+/* A drainer of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has
+ * that, it may be on the way to its first step or from its last: alone, it does not need it there. */
 void hak_tcache_fork_child_alone(void) {
   if (drainer_mark != hak_thread_mark()) {
     drainer_mark = NULL;

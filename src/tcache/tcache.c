@@ -4,12 +4,14 @@
 #include <string.h>
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
-/* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
- * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
+/* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by
+ * being handed out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is
+ * found by a walk. */
 #define STACK_BLOCKS_MAX 945
 #define SPARES_MAX (STACK_BLOCKS_MAX / (SLOTS / 2)) /* as many empty ones as a stack has */
-/* And of fenced blocks a magazine of each class beside. Both are of a thread that runs: four for each arena may have all of it, more share
- * that. Near a target there is none: 24 threads in bursts exceeded one of 150 MB by 4 % in the mean. */
+/* And of fenced blocks a magazine of each class beside. Both are of a thread that runs: four for each arena may have
+ * all of it, more share that. Near a target there is none: 24 threads in bursts exceeded one of 150 MB by 4 % in the
+ * mean. */
 #define FENCED_FIRST (hak_class_for(HAK_FAST_MAX) + 1)
 #define FENCED_CLASSES (HAK_PLAIN_CLASSES - FENCED_FIRST)
 #define RUNNING_OF_AN_ARENA 4
@@ -39,7 +41,8 @@ static size_t share_of(size_t bytes) {
 
 static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
   if (HAK_UNLIKELY(hak_tcache_is_pinned(b))) return b->full_count < b->pinned;
-  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= share_of(hak_os_l2_bytes);
+  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX &&
+         t->stacked_bytes + magazine_bytes(c) <= share_of(hak_os_l2_bytes);
 }
 
 static void init_bins(hak_tcache *t) {
@@ -69,7 +72,8 @@ static void give_spare(hak_tcache *t, void *memory) {
   HAK_ASSERT(((uintptr_t)memory & (HAK_META_SIZE - 1)) == 0);
   spare->next = t->spares;
   t->spares = spare;
-  /* Who only frees gives magazines away, who only allocates is given them: the surplus of one is what the other lacks. */
+  /* Who only frees gives magazines away, who only allocates is given them: the surplus of one is what the other
+   * lacks. */
   if (++t->spare_count > SPARES_MAX) give_spares(t);
 }
 
@@ -217,7 +221,8 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
     return true;
   }
   if (foreign && hak_arena_put_magazine(magazine, c)) return true;
-  /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is warm. */
+  /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is
+   * warm. */
   if (!foreign && b->full_count * (size_t)hak_magazine_usable[c] <= STACK_BLOCKS_MAX) {
     void **oldest = cut_stack(t, c, b->full_count - 1u);
     push_stack(t, c, magazine);
@@ -227,7 +232,8 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
-/* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this one's last. */
+/* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this
+ * one's last. */
 static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
   count_fenced(t);
   for (unsigned n = 1; n <= FENCED_CLASSES && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
@@ -342,7 +348,8 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
   HAK_ASSERT(blocks > 0);
-  if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
+  /* A pinned capacity is not exceeded */
+  if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable);
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1, least = (usable + 1) / 2;
   if (!hak_tcache_is_pinned(b) && blocks > usable && loaded < least) blocks += least - loaded;
@@ -515,7 +522,8 @@ void hak_tcache_sum(hak_tcache_sums *sums) {
 }
 
 hak_class_sums hak_tcache_sum_class(unsigned c) {
-  hak_class_sums s = {.requests = {hak_load_relaxed(&requests_uncached[c].count), hak_load_relaxed(&requests_uncached[c].bytes)}};
+  hak_class_sums s = {
+      .requests = {hak_load_relaxed(&requests_uncached[c].count), hak_load_relaxed(&requests_uncached[c].bytes)}};
   hak_lock_take(&registry_lock);
   for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     s.published += hak_load_relaxed(&t->bins[c].published);

@@ -1,9 +1,10 @@
 /* What a thread owns besides its TLS: magazines, their stacks, counters; and its life.
  *
  * A thread's first slow paths are served by its arena, block by block, so that a thread that allocates a little holds
- * nothing. Then it gets a cache, which it gives back when it ends. What it holds, it hands out latest first; what that has no room for
- * goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache, except a fork's child (for threads that are gone), statistics, which read the
- * counters that the owner publishes at its slow paths (relaxed), and a drainer, which takes what a sleeping thread keeps (reach.c). */
+ * nothing. Then it gets a cache, which it gives back when it ends. What it holds, it hands out latest first; what that
+ * has no room for goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache,
+ * except a fork's child (for threads that are gone), statistics, which read the counters that the owner publishes at
+ * its slow paths (relaxed), and a drainer, which takes what a sleeping thread keeps (reach.c). */
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
 
@@ -24,8 +25,8 @@ typedef struct hak_request_counts {
   uint64_t count, bytes;
 } hak_request_counts;
 
-/* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
- * alone, so that a drainer may take all of what a sleeping thread has of them. */
+/* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches
+ * them in slow paths alone, so that a drainer may take all of what a sleeping thread has of them. */
 #define HAK_FAST_MAX HAK_SHARED_MAX
 
 typedef struct hak_tcache_bin {
@@ -39,7 +40,8 @@ typedef struct hak_tcache_bin {
   bool active;        /* a refill or overflow since the last decay */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
   uint8_t sentinel;   /* the slot of the loaded magazine that a drainer emptied; 0: none */
-  void *displaced;    /* the block that was in it, where the program may have it; NULL: all up to that slot are the drainer's */
+  /* The block that was in it, where the program may have it; NULL: all up to that slot are the drainer's */
+  void *displaced;
 } hak_tcache_bin;
 
 /* What two boxes above keep with a thread's cache; they alone look into it. */
@@ -51,7 +53,8 @@ typedef struct hak_tcache {
   void ***top;      /* hak_tls.top of the thread that has the cache. By page map code. Written by the owner */
   uint32_t busy;    /* written by the owner: how many slow paths it is in */
   uint32_t claimed; /* reach lock: 1: the owner waits before its next slow path */
-  uint32_t has_sentinel; /* a bin has a sentinel. Written by the owner in a slow path, or by the drainer that found it in none */
+  /* A bin has a sentinel. Written by the owner in a slow path, or by the drainer that found it in none */
+  uint32_t has_sentinel;
   bool waiting;     /* written by the owner: for the drainer */
   bool all_fenced;  /* written by the owner: every call has to take the slow path */
   uint64_t reached_ms; /* reach lock: exit_ms when a drainer that goes by the clock took from it last */
@@ -78,8 +81,8 @@ typedef struct hak_tcache {
   hak_tcache_bin bins[HAK_CLASS_COUNT];
 } hak_tcache;
 
-/* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a drainer takes: those of
- * arenas and below. */
+/* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a drainer
+ * takes: those of arenas and below. */
 /* Waits for a drainer, and restores the magazines that have a sentinel. */
 HAK_COLD void hak_tcache_restore(hak_tcache *cache);
 HAK_INLINE bool hak_tcache_must_restore(const hak_tcache *t) {
@@ -103,17 +106,20 @@ HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
   return hak_tcache_is_fenced(t, class_code) ? &t->bins[class_code].fenced_top : &t->top[class_code + 1];
 }
 
-/* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one (idle_since_ms
- * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,
- * and any thread the last block of a class that is not fenced. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
+/* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one
+ * (idle_since_ms UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread
+ * in a slow path keeps all, and any thread the last block of a class that is not fenced. Nothing where the system has
+ * no membarrier. Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
-/* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of memory. */
+/* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of
+ * memory. */
 hak_tcache *hak_tcache_attach(bool all_fenced);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
 
-/* The short way of fenced classes, where the cache has a block or room and no drainer has claimed it. NULL or false: take the long one. */
+/* The short way of fenced classes, where the cache has a block or room and no drainer has claimed it. NULL or false:
+ * take the long one. */
 HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
   hak_tcache *t = hak_tls.cache;
   if (HAK_HARD(RANDOM) || HAK_UNLIKELY(t == NULL || t->all_fenced)) return NULL;
@@ -142,8 +148,8 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   return room;
 }
 
-/* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each request ends its
- * countdown. */
+/* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each
+ * request ends its countdown. */
 void hak_tcache_put_aside(void);
 void hak_tcache_take_back(void);
 
@@ -160,8 +166,8 @@ void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks,
 
 /* Puts everything cached back into slabs. */
 void hak_tcache_flush(hak_tcache *cache, hak_deferred *deferred);
-/* What was not used since the last call goes to its slabs, half of it; classes that were idle keep nothing. `all`: nor do
- * the others keep a stack. */
+/* What was not used since the last call goes to its slabs, half of it; classes that were idle keep nothing. `all`: nor
+ * do the others keep a stack. */
 void hak_tcache_decay(hak_tcache *cache, bool all, hak_deferred *deferred);
 
 /* A number nobody can predict who has not seen many of them. */
@@ -195,7 +201,8 @@ hak_class_sums hak_tcache_sum_class(unsigned class_code);
 /* Whether `is` says yes to each lock of this box and the arenas. */
 bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 
-/* fork: this box's and the arenas' locks in rank order; fork_child, while they are held, forgets the other threads' caches. */
+/* fork: this box's and the arenas' locks in rank order; fork_child, while they are held, forgets the other threads'
+ * caches. */
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
@@ -207,7 +214,8 @@ void hak_tcache_fork_child_alone(void);
 extern hak_lock hak_tcache_reach_lock; /* one drainer at a time, heaps' (heap/cache.c) too; before the registry's */
 #define HAK_PINNED_NOT UINT16_MAX
 HAK_INLINE bool hak_tcache_is_pinned(const hak_tcache_bin *b) { return b->pinned != HAK_PINNED_NOT; }
-extern hak_tcache *hak_tcache_latest; /* of all caches, which `next` links; stored with a release, under the registry lock */
+/* Of all caches, which `next` links; stored with a release, under the registry lock */
+extern hak_tcache *hak_tcache_latest;
 HAK_INLINE hak_tcache *hak_tcache_made(void) { return hak_load_acquire(&hak_tcache_latest); }
 
 #endif

@@ -19,7 +19,8 @@
 /* Between two turns of the helper while there is work: at the default decay time, a second, a look is due as often. */
 #define PERIOD_MS 250
 
-static uint32_t main_ended; /* 1: the process's first thread has ended, and the library's threads may be all that keeps the process */
+/* 1: the process's first thread has ended, and the library's threads may be all that keeps the process */
+static uint32_t main_ended;
 static uint32_t threads_of_ours;
 
 bool hak_own_threads_only(void) {
@@ -35,8 +36,8 @@ bool hak_own_threads_see_end(void) {
   return true;
 }
 
-/* stack_bytes 0: what the program's threads have. libc keeps what it allocates for a thread (its table of thread-local blocks), for later
- * threads too: no heap of the calling thread's may have that. */
+/* stack_bytes 0: what the program's threads have. libc keeps what it allocates for a thread (its table of thread-local
+ * blocks), for later threads too: no heap of the calling thread's may have that. */
 static int start_thread(void *(*run)(void *), size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -55,11 +56,12 @@ static void *end_process(void *unused) {
   exit(0);
 }
 
-/* libc ends a process with its last thread, and counts the library's. exit runs on a new thread, with a stack as large as the
- * program's threads have. */
+/* libc ends a process with its last thread, and counts the library's. exit runs on a new thread, with a stack as large
+ * as the program's threads have. */
 void hak_end_if_alone(void) {
   static uint32_t done;
-  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return; /* the ended first thread still counts */
+  /* The ended first thread still counts */
+  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return;
   if (hak_exchange_acquire(&done, 1) == 0 && start_thread(end_process, 0) != 0) exit(0);
 }
 
@@ -69,7 +71,8 @@ int hak_thread_of_ours(void *(*run)(void *)) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it: the program's handlers must not run there */
   int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables, in each stack, leave too little */
+  /* The program's thread-local variables, in each stack, leave too little */
+  if (error == EINVAL) error = start_thread(run, 0);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error == 0) hak_add_relaxed(&threads_of_ours, 1);
   errno = saved;
@@ -78,29 +81,32 @@ int hak_thread_of_ours(void *(*run)(void *)) {
 
 /* --- the helper --- */
 
-/* 1: there is a helper, or a thread is about to start it. Who sets it starts the helper; the helper sets 0 before it ends. Sequentially consistent,
- * as HAKMEM_BACKGROUND: docs/locking.md. */
+/* 1: there is a helper, or a thread is about to start it. Who sets it starts the helper; the helper sets 0 before it
+ * ends. Sequentially consistent, as HAKMEM_BACKGROUND: docs/locking.md. */
 static uint32_t running;
 
 static bool wanted(void) { return hak_load_seq(&hak_config.background) != 0; }
 
-/* A sum that changes while there is work: spans taken and returned since the start, ranges purged, and what depots hold. */
+/* A sum that changes while there is work: spans taken and returned since the start, ranges purged, and what depots
+ * hold. */
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
          hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
          hak_decay_idle_bytes();
 }
 
-/* Sleeps until a thread returns memory to the pool while more is dirty than may stay (hak_decay_has_work), or the signal
- * comes. After it stored 1 the helper looks once more: a thread that still read 0 had changed before what is looked at
- * here, under the same lock or, for the signal, in the one order of all seq_cst operations. */
+/* Sleeps until a thread returns memory to the pool while more is dirty than may stay (hak_decay_has_work), or the
+ * signal comes. After it stored 1 the helper looks once more: a thread that still read 0 had changed before what is
+ * looked at here, under the same lock or, for the signal, in the one order of all seq_cst operations. */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
-  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended() && wanted()) hak_os_futex_wait(&hak_decay_sleeper, 1);
+  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended() && wanted())
+    hak_os_futex_wait(&hak_decay_sleeper, 1);
   hak_decay_stay_awake();
 }
 
-/* A thread that sets the option again meanwhile finds the 1, and starts none, or the helper finds the option set, and stays if no other has come. */
+/* A thread that sets the option again meanwhile finds the 1, and starts none, or the helper finds the option set, and
+ * stays if no other has come. */
 static bool ends(void) {
   if (wanted()) return false;
   hak_store_seq(&running, 0);

@@ -3,8 +3,9 @@
 #include "os/os.h"
 #include "os/print.h"
 
-/* Near: less than a quarter of the limit is left, where the target of a cgroup wakes too (pool/budget.c). From one profile to the next what is in
- * use grows by a quarter of what is left, by a 64th of the limit at least: some ten profiles from where it is near … */
+/* Near: less than a quarter of the limit is left, where the target of a cgroup wakes too (pool/budget.c). From one
+ * profile to the next what is in use grows by a quarter of what is left, by a 64th of the limit at least: some ten
+ * profiles from where it is near … */
 #define NEAR_PART 4
 #define GROWTH_PART 64
 /* … and where nothing grows, one a minute. */
@@ -20,8 +21,8 @@ static uint32_t rounds; /* relaxed; written by the thread */
 static size_t watch = SIZE_MAX, written_in_use;
 static uint64_t written_ms; /* 0: never */
 
-/* A thread that is about to wait for its bell does not hear it: so again each millisecond. Who has waited in vain, for a file system that
- * hangs or a thread that gets no processor, has nobody wait before the next look. */
+/* A thread that is about to wait for its bell does not hear it: so again each millisecond. Who has waited in vain, for
+ * a file system that hangs or a thread that gets no processor, has nobody wait before the next look. */
 void hak_black_box_wait(void) {
   uint32_t *word = hak_load_relaxed(&bell), before = hak_load_relaxed(&rounds);
   if (word == NULL || hak_inside_own_fork()) return;
@@ -55,7 +56,9 @@ void hak_black_box_start(uint32_t *new_bell) {
 static void say_unbound(void) {
   static unsigned looks;
   if (looks < 2 && ++looks == 2)
-    hak_print("hakmem: HAKMEM_HEAP_PROFILE_NEAR_LIMIT: there is no limit of a cgroup, HAKMEM_RSS_TARGET or HAKMEM_LIMIT to be near to\n");
+    hak_print(
+        "hakmem: HAKMEM_HEAP_PROFILE_NEAR_LIMIT: there is no limit of a cgroup, HAKMEM_RSS_TARGET or HAKMEM_LIMIT to "
+        "be near to\n");
 }
 
 /* Bytes in use from which on a profile is due, as things are now. */
@@ -65,7 +68,8 @@ static size_t watch_of(hak_os_bound b, size_t in_use, uint64_t now_ms) {
   return hak_max_size(next, written_in_use + hak_max_size(left / NEAR_PART, b.limit / GROWTH_PART));
 }
 
-/* What has grown to the watch since the last look is written even where the limit seems far: memory may be asked for and not yet touched. */
+/* What has grown to the watch since the last look is written even where the limit seems far: memory may be asked for
+ * and not yet touched. */
 bool hak_black_box_look(uint64_t now_ms) {
   if (hak_load_relaxed(&hak_config.heap_profile) == 0) {
     set_watch(SIZE_MAX);

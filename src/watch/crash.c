@@ -17,11 +17,15 @@ static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 /* The free block of a slab that p points into, or NULL. */
 static const void *free_block_of(uintptr_t p, size_t *bytes) {
-  if (hak_region_find((const void *)p) == NULL) return NULL; /* no lock of large blocks here, which the fault may have interrupted */
+  /* No lock of large blocks here, which the fault may have interrupted */
+  if (hak_region_find((const void *)p) == NULL) return NULL;
   hak_where w = hak_where_is((const void *)p);
-  const void *block = w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w) ? NULL : hak_where_slab_start(&w, (const void *)p);
+  const void *block =
+      w.kind != HAK_KIND_SLAB || hak_where_in_heap(&w) ? NULL : hak_where_slab_start(&w, (const void *)p);
   *bytes = w.size;
-  return block != NULL && hak_load_relaxed(hak_held_byte(w.region, hak_held_offset(w.region, block))) == HAK_NOT_HELD ? block : NULL;
+  return block != NULL && hak_load_relaxed(hak_held_byte(w.region, hak_held_offset(w.region, block))) == HAK_NOT_HELD
+             ? block
+             : NULL;
 }
 
 static void look_at_register(uintptr_t value, const void *fault, bool *told) {
@@ -29,17 +33,21 @@ static void look_at_register(uintptr_t value, const void *fault, bool *told) {
   const void *block = *told ? NULL : free_block_of(value, &bytes);
   if (block == NULL) return;
   *told = true;
-  hak_print("hakmem: fault at %p, perhaps a use after free: a register, or the stack, points into block %p (class %zu bytes), which is free [process %d, thread %d]\n",
-            fault, block, bytes, hak_os_pid(), hak_os_tid());
+  hak_print(
+      "hakmem: fault at %p, perhaps a use after free: a register, or the stack, points into block %p (class %zu "
+      "bytes), which is free [process %d, thread %d]\n",
+      fault, block, bytes, hak_os_pid(), hak_os_tid());
 }
 
 static void look_at_registers(const ucontext_t *context, const void *fault) {
   bool told = false;
   const uintptr_t *registers = (const uintptr_t *)(const void *)&context->uc_mcontext;
-  for (size_t i = 0; i < sizeof context->uc_mcontext / sizeof *registers; i++) look_at_register(registers[i], fault, &told);
+  for (size_t i = 0; i < sizeof context->uc_mcontext / sizeof *registers; i++)
+    look_at_register(registers[i], fault, &told);
   /* Code that was not optimised has its variables there. */
   uintptr_t stack = hak_align_down(hak_stack_of(context), sizeof stack);
-  for (unsigned i = 0; i < STACK_WORDS && hak_os_is_readable((const uint32_t *)stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
+  for (unsigned i = 0; i < STACK_WORDS && hak_os_is_readable((const uint32_t *)stack); i++, stack += sizeof stack)
+    look_at_register(*(const uintptr_t *)stack, fault, &told);
 }
 
 static void on_fault(int number, siginfo_t *info, void *context) {
@@ -56,7 +64,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     return;
   }
   if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, or the signal is raised again, and the earlier action follows; as after a fault in this handler. */
+  /* The instruction faults again, or the signal is raised again, and the earlier action follows; as after a fault in
+   * this handler. */
   sigaction(number, before, NULL);
   if (sent) raise(number);
   if (HAK_HARD_SWEEP && HAK_HARD(GUARDS) && !sent && !told && before->sa_handler == SIG_DFL) {

@@ -93,8 +93,9 @@ static void serve_in_turn(void) {
   hak_store_relaxed(&hak_outside_on, wanted && error == 0);
 }
 
-/* In any thread of the program, at any allocation: no handler of the program's runs meanwhile, none of libc's locks is taken (before glibc 2.35: the
- * loader's, once, see hak_unwind_start), and no file is opened, for which a sandbox may end the process. */
+/* In any thread of the program, at any allocation: no handler of the program's runs meanwhile, none of libc's locks is
+ * taken (before glibc 2.35: the loader's, once, see hak_unwind_start), and no file is opened, for which a sandbox may
+ * end the process. */
 HAK_COLD void hak_outside_serve(uint64_t now_ms) {
   uint32_t expected = 0;
   if (!is_news(now_ms) || hak_inside_own_fork()) return;
@@ -106,8 +107,9 @@ HAK_COLD void hak_outside_serve(uint64_t now_ms) {
   hak_os_put_signals_back(before);
 }
 
-/* No thread is at it: signals are held, so that no handler forks in the middle, and other threads are not in the child. One of them may have been about
- * to make more of the answer's memory accessible, or to say that it had switched sampling on. */
+/* No thread is at it: signals are held, so that no handler forks in the middle, and other threads are not in the child.
+ * One of them may have been about to make more of the answer's memory accessible, or to say that it had switched
+ * sampling on. */
 void hak_outside_fork_child(void) {
   drop_answer();
   if (hak_load_relaxed(&turn) != 0) hak_store_relaxed(&hak_outside_on, 1);

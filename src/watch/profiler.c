@@ -22,10 +22,10 @@
 #define PATH_BYTES 4096
 #define NEAR_FILES_MOST 64 /* as the option says */
 
-/* Where `hakmem profile PID` reads: a sealed memfd `hakmem-profile`, little-endian, open to whoever may read /proc/PID/fd. The
- * reader maps it shared and calls FUTEX_WAKE (not private) on the sequence every 50 ms, until that is another even number. Then it
- * copies the JSON at ANSWER_AT, and begins again if the sequence has changed. The error is an errno value; ENOSPC: the answer did
- * not fit. */
+/* Where `hakmem profile PID` reads: a sealed memfd `hakmem-profile`, little-endian, open to whoever may read
+ * /proc/PID/fd. The reader maps it shared and calls FUTEX_WAKE (not private) on the sequence every 50 ms, until that is
+ * another even number. Then it copies the JSON at ANSWER_AT, and begins again if the sequence has changed. The error is
+ * an errno value; ENOSPC: the answer did not fit. */
 typedef struct page_header {
   char magic[8];
   uint32_t pid;
@@ -46,7 +46,8 @@ static unsigned files; /* written so far; relaxed */
 
 static void path_of(unsigned number, char path[PATH_BYTES]) {
   static const char *const endings[] = {"heap", "heap", "json", "pb"};
-  snprintf(path, PATH_BYTES, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number, endings[hak_config.heap_profile_format]);
+  snprintf(path, PATH_BYTES, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number,
+           endings[hak_config.heap_profile_format]);
 }
 
 /* 0 or an errno value, which is said unless it is the `known` one. */
@@ -54,7 +55,8 @@ static int write_numbered(unsigned number, int known) {
   char path[PATH_BYTES];
   path_of(number, path);
   int error = hak_heap_profile_write(path, (hak_profile_format)hak_config.heap_profile_format);
-  if (error != 0 && error != known) hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
+  if (error != 0 && error != known)
+    hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
   return error;
 }
 
@@ -81,7 +83,8 @@ static void write_near(void) {
 
 static bool keep_near(void) {
   uint64_t now_ms = hak_os_now_ms();
-  if (hak_config.heap_profile_near_limit == 0 || (!hak_black_box_is_due() && now_ms - near_files.looked_ms < LIMITS_MS)) return false;
+  if (hak_config.heap_profile_near_limit == 0 || (!hak_black_box_is_due() && now_ms - near_files.looked_ms < LIMITS_MS))
+    return false;
   near_files.looked_ms = now_ms;
   bool due = hak_black_box_look(now_ms);
   if (due) write_near();
@@ -120,7 +123,8 @@ static void on_signal(int number) {
 
 /* Between two looks; 0: it waits until it is woken. */
 static uint32_t period_ms(void) {
-  if (hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0)
+  if (hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 ||
+      hak_config.heap_profile_growth != 0)
     return PERIOD_MS;
   return hak_config.heap_profile_near_limit != 0 ? LIMITS_MS : 0;
 }
@@ -130,7 +134,8 @@ static uint32_t seen_main_end; /* by the thread */
 
 static uint32_t *bell(void) { return page != NULL ? &page->sequence : &nobody; }
 
-/* Until it has heard: it may be on its way to the wait. Not for ever, since it may be writing a file; then it looks after that. */
+/* Until it has heard: it may be on its way to the wait. Not for ever, since it may be writing a file; then it looks
+ * after that. */
 #define WAKE_MS 500
 void hak_profiler_wake(void) {
   for (unsigned tries = 0; running && tries < WAKE_MS && hak_load_relaxed(&seen_main_end) == 0; tries++) {
@@ -151,7 +156,8 @@ static void *serve(void *unused) {
     uint32_t *word = bell();
     bool woken = !hak_black_box_is_due() && hak_os_futex_wait_shared(word, *word, period_ms());
     if (!keep_near() && woken && page != NULL) answer();
-    bool is_time = every_ms != 0 && hak_os_now_ms() >= due_ms, has_grown = growth != 0 && hak_profile_live_bytes() >= grown;
+    bool is_time = every_ms != 0 && hak_os_now_ms() >= due_ms,
+         has_grown = growth != 0 && hak_profile_live_bytes() >= grown;
     if (has_grown) grown = hak_profile_live_bytes() + growth;
     if (hak_exchange_acquire(&signal_pending, 0) != 0 || is_time || has_grown) write_file();
     if (is_time) due_ms = hak_os_now_ms() + every_ms;
@@ -166,11 +172,14 @@ static void start_serving(void) {
   running = error == 0;
   if (running) return;
   hak_black_box_start(NULL);
-  hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n", strerror(error));
+  hak_print(
+      "hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",
+      strerror(error));
 }
 
 void hak_profiler_start(void) {
-  if (hak_load_relaxed(&hak_config.heap_profile) == 0 || !hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0) return;
+  if (hak_load_relaxed(&hak_config.heap_profile) == 0 || !hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0)
+    return;
   if (!make_page(NULL))
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
   if (hak_config.heap_profile_signal != 0)
@@ -178,7 +187,8 @@ void hak_profiler_start(void) {
   start_serving();
 }
 
-/* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
+/* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an
+ * answer may go on. */
 void hak_profiler_fork_child(bool restart) {
   if (!hak_profile_made()) return;
   if (page != NULL) {
@@ -201,5 +211,7 @@ void hak_profiler_at_exit(bool may_lock) {
   if (may_lock)
     write_file();
   else
-    hak_print("hakmem: HAKMEM_HEAP_PROFILE_AT_EXIT: nothing is written: a signal handler ended the program inside the allocator\n");
+    hak_print(
+        "hakmem: HAKMEM_HEAP_PROFILE_AT_EXIT: nothing is written: a signal handler ended the program inside the "
+        "allocator\n");
 }

@@ -11,11 +11,12 @@
 #include "tcache/tcache.h"
 #include "watch/crash.h"
 
-/* A guarded block costs some 10 us: system calls that make its pages accessible, and inaccessible again. Where all are asked for,
- * there are as many as there can be. */
+/* A guarded block costs some 10 us: system calls that make its pages accessible, and inaccessible again. Where all are
+ * asked for, there are as many as there can be. */
 #define GUARDS_A_SECOND 500
 
-/* Hardened build: what a small program, or a test, ever allocates. A block costs some 8 us, and 4 KiB while it is live. */
+/* Hardened build: what a small program, or a test, ever allocates. A block costs some 8 us, and 4 KiB while it is
+ * live. */
 #define FIRST_BLOCKS 64
 
 /* Without a sampler that asks for more the first blocks are guarded: not where addresses are scarce. */
@@ -37,7 +38,8 @@ static int64_t asked_rate; /* 0: none */
 
 static struct wanted wanted_now(void) {
   int64_t option = hak_load_relaxed(&hak_config.heap_profile), rate = option != 0 ? 0 : hak_load_relaxed(&asked_rate);
-  struct wanted w = {.guard = hak_load_relaxed(&hak_config.guard_sample), .profile = option != 0 || hak_load_relaxed(&asked)};
+  struct wanted w = {.guard = hak_load_relaxed(&hak_config.guard_sample),
+                     .profile = option != 0 || hak_load_relaxed(&asked)};
   if (w.profile == 0) return w;
   w.rate = rate != 0 ? rate : hak_load_relaxed(&hak_config.heap_profile_rate);
   w.most = hak_load_relaxed(&hak_config.heap_profile_most);
