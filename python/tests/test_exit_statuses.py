@@ -232,7 +232,7 @@ def test_program_that_holds_hakmem_is_told_as_such(made):
 
 
 def test_mark_of_hakmem_is_in_its_sources():
-    text = (ROOT / "src" / "api" / "init.c").read_text()
+    text = (ROOT / "src" / "life" / "init.c").read_text()
     assert programs.MARK_OF_HAKMEM.decode().replace("\n", "\\n") in text
 
 

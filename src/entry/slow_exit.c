@@ -37,9 +37,10 @@ void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   bool moved = clock_moved(now_ms);
-  hak_watchers[0](now_ms, moved, d);
+  for (unsigned i = 0; i < HAK_EACH_EXIT; i++) hak_watchers[i](now_ms, moved, d);
   if (HAK_UNLIKELY(moved)) {
-    for (hak_watcher *const *watcher = hak_watchers + 1; *watcher != NULL; watcher++) (*watcher)(now_ms, moved, d);
+    for (hak_watcher *const *watcher = hak_watchers + HAK_EACH_EXIT; *watcher != NULL; watcher++)
+      (*watcher)(now_ms, moved, d);
   }
   hak_report_bad(d);
 }

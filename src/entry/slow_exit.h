@@ -15,8 +15,10 @@ HAK_INLINE void hak_report_bad(const hak_deferred *d) {
  * watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);
 
-/* Who watches: the first one is called at each slow exit, the others when the coarse clock has moved (`moved`) since
- * the thread's last one. NULL ends the list, which is constant, as is all that leads to code. */
+/* Who watches: the first ones are called at each slow exit, since growth is shown at once, the others when the coarse
+ * clock has moved (`moved`) since the thread's last one. NULL ends the list, which is constant, as is all that leads to
+ * code. */
+#define HAK_EACH_EXIT 2
 typedef void hak_watcher(uint64_t now_ms, bool moved, hak_deferred *deferred);
 extern hak_watcher *const hak_watchers[];
 

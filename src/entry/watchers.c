@@ -20,4 +20,4 @@ static void report(uint64_t now_ms, bool moved, hak_deferred *d) {
   hak_report_tick(now_ms);
 }
 
-hak_watcher *const hak_watchers[] = {hak_reclaim_turn, sweep, look_outside, report, NULL};
+hak_watcher *const hak_watchers[] = {hak_reclaim_turn, report, sweep, look_outside, NULL};

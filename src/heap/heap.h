@@ -270,7 +270,8 @@ void hak_heap_forget_lost(void);
  * is held. */
 size_t hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 /* Whether a deleted heap has had its last block put back. */
-bool hak_heap_some_ended(void);
+extern hak_heap *hak_heaps_ended; /* relaxed */
+HAK_INLINE bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_heaps_ended) != NULL); }
 /* Under the lock under which blocks were put back, or all of them: a deleted heap that has none any more is to end. */
 void hak_heap_note_end(hak_heap *heap);
 /* Gives back what is empty and kept for the next block, of all heaps; or of some, others in each call. Caller holds no

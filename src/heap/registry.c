@@ -21,7 +21,7 @@ static size_t heap_count;
 static hak_heap *oldest, *newest;
 /* A stack: pushed under a heap's locks (release), popped under the registry lock, so by one at a time: none comes back
  * meanwhile */
-static hak_heap *ended_heaps;
+hak_heap *hak_heaps_ended;
 
 hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 static hak_shared_lock end_locks[END_LOCKS];
@@ -251,19 +251,17 @@ void hak_heap_note_end(hak_heap *h) {
   if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) || hak_load_relaxed(&h->out) != 0 ||
       hak_exchange_acquire(&h->has_ended, true))
     return;
-  hak_heap *first = hak_load_relaxed(&ended_heaps);
+  hak_heap *first = hak_load_relaxed(&hak_heaps_ended);
   do hak_store_relaxed(&h->next_ended, first);
-  while (!__atomic_compare_exchange_n(&ended_heaps, &first, h, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+  while (!__atomic_compare_exchange_n(&hak_heaps_ended, &first, h, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
-
-bool hak_heap_some_ended(void) { return HAK_UNLIKELY(hak_load_relaxed(&ended_heaps) != NULL); }
 
 /* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. Who gave the last one
  * back may still have a lock of it. */
 hak_heap *hak_heap_take_ended(void) {
   hak_lock_take(&hak_heaps_lock);
-  hak_heap *h = hak_load_acquire(&ended_heaps);
-  while (h != NULL && !__atomic_compare_exchange_n(&ended_heaps, &h, hak_load_relaxed(&h->next_ended), true,
+  hak_heap *h = hak_load_acquire(&hak_heaps_ended);
+  while (h != NULL && !__atomic_compare_exchange_n(&hak_heaps_ended, &h, hak_load_relaxed(&h->next_ended), true,
                                                    __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
   }
   if (h != NULL) {

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "os/call.h"
+#include "os/lock.h"
 
 /* glibc 2.35 and later; absent elsewhere. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -46,8 +47,14 @@ uint32_t hak_os_cpu_count(void) {
   return hak_load_relaxed(&cpus);
 }
 
+#define NUMBERS_MOST UINT16_MAX
+static HAK_TLS uint16_t number; /* 0: none yet */
+
 uint32_t hak_os_cpu_slow(void) {
-  static HAK_TLS uint32_t number; /* 0: none yet */
-  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % hak_os_cpu_count();
-  return number - 1;
+  uint32_t most = (uint32_t)hak_min_size(hak_os_cpu_count(), NUMBERS_MOST);
+  if (number == 0) number = (uint16_t)(1 + hak_add_relaxed(&threads_seen, 1) % most);
+  return number - 1u;
 }
+
+/* Any thread-local address tells threads apart; glibc has little room for a library's that dlopen loads. */
+const void *hak_thread_mark(void) { return &number; }

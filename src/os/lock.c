@@ -13,10 +13,6 @@
 const void *hak_fork_holder;
 bool hak_forked;
 
-static HAK_TLS char thread_mark;
-
-const void *hak_thread_mark(void) { return &thread_mark; }
-
 bool hak_inside_own_fork(void) {
   const void *holder = hak_load_relaxed(&hak_fork_holder);
   return holder != NULL && holder == hak_thread_mark();

@@ -42,9 +42,14 @@ static void write_down(note **notes, unsigned n) {
   }
 }
 
+/* Some pages at once, where they are registered and not there: else a thread would be at the faults of 100 MiB for seconds, and take none of the allocator's
+ * slow paths, as if it had come to rest. */
 static void resolve(int fd, uintptr_t address) {
+  for (size_t pages = 16; pages > 0; pages = pages == 16 ? 1 : 0) {
+    struct uffdio_zeropage zeros = {{address & ~(page - 1), pages * page}, 0, 0};
+    if (ioctl(fd, UFFDIO_ZEROPAGE, &zeros) == 0 || zeros.zeropage > 0) return;
+  }
   struct uffdio_zeropage zero = {{address & ~(page - 1), page}, 0, 0};
-  if (ioctl(fd, UFFDIO_ZEROPAGE, &zero) == 0) return;
   struct uffdio_range range = zero.range;
   ioctl(fd, UFFDIO_WAKE, &range); /* the thread tries again */
 }

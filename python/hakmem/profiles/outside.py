@@ -1,8 +1,8 @@
 """Heap profiles of a process that keeps none: it samples for as long as somebody asks.
 
-The library has words in its data that its slow paths look at (src/watch/outside.h); a note in its ELF
-file says where. They are written and read through /proc/PID/mem. Such a descriptor belongs to one
-address space: once the process executes another program, nothing is read or written any more.
+The library has words in its data that its slow paths look at (src/watch/outside.h); a note in its
+ELF file says where. They are written and read through /proc/PID/mem. Such a descriptor belongs to
+one address space: once the process executes another program, nothing is read or written any more.
 """
 
 from __future__ import annotations
