@@ -47,6 +47,7 @@ from hakmem.profiles.profile_sites import (
 )
 from hakmem.profiles.symbol_files import CLOCK_STEP_MS, Module, PerfMap, demangled
 from hakmem.profiles.symbols import CPYTHON, Place, Symboliser
+from hakmem.running.threads import is_stopped
 
 # Rust's names stay as they are where there is only libstdc++ to ask.
 NEEDS_PYDEMUMBLE = pytest.mark.skipif(sys.version_info < (3, 10), reason="no pydemumble")
@@ -1176,6 +1177,8 @@ def test_a_stopped_process_with_a_page_is_told_at_once():
     with fake_profiled() as fake:
         os.kill(fake.pid, signal.SIGSTOP)
         try:
+            while not is_stopped(fake.pid):
+                time.sleep(0.01)
             begun = time.monotonic()
             with pytest.raises(UserError, match="it is stopped"):
                 profile_page.ask(fake.pid)
