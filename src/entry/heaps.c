@@ -213,22 +213,15 @@ bool hak_heap_free_ready(void *p) {
   return hak_heap_push_aside(tag, p) || put_ready(tag, p);
 }
 
-static void free_mapping(hak_heap *h, void *p, hak_deferred *d) {
-  size_t bytes = hak_huge_size(p);
-  if (h == NULL || bytes == 0) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-  hak_sampled_note_free(p);
-  hak_heap_fold(hak_tls.cache, h);
-  hak_heap_give_mapping(h, p, d);
-}
-
 void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {
   hak_heap *h = hak_where_heap(w);
-  if (w->kind == HAK_KIND_HUGE) {
-    free_mapping(h, p, d);
-    return;
-  }
   if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_sampled_note_free(p);
+  if (w->kind == HAK_KIND_HUGE) {
+    hak_heap_fold(hak_tls.cache, h);
+    hak_heap_give_mapping(h, p, d);
+    return;
+  }
   hak_tcache *t = hak_thread_grown(); /* a thread may free alone */
   bool large = w->kind == HAK_KIND_EXTENT && w->what == HAK_BLOCK;
   unsigned cached = large ? hak_heap_large_class(w->size) : w->class_code;

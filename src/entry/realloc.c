@@ -97,11 +97,11 @@ static void *resize_mapping(hak_heap *h, void *p, size_t size, size_t align) {
 }
 
 void *hak_resize_mapping(void *p, size_t size, size_t align) {
-  if (size > PTRDIFF_MAX || hak_region_find(p) != NULL || hak_huge_size(p) == 0) return NULL;
-  uint32_t owner = hak_huge_owner(p);
+  hak_where w = hak_where_is(p);
+  if (size > PTRDIFF_MAX || w.kind != HAK_KIND_HUGE || w.what != HAK_BLOCK) return NULL;
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *q = resize_mapping(owner == 0 ? NULL : hak_heap_of_owner(owner), p, size, align);
+  void *q = resize_mapping(hak_where_heap(&w), p, size, align);
   hak_slow_exit(&d);
   return q;
 }

@@ -57,15 +57,14 @@ static hak_where outside(const void *p) {
     w.kind = HAK_KIND_EMPTY;
     return w;
   }
-  w.owner = hak_huge_owner(p);
-  w.size = hak_huge_size(p);
-  hak_verdict verdict = w.size != 0 ? HAK_VERDICT_OK : hak_huge_verdict(p);
-  w.what = w.size != 0                             ? HAK_BLOCK
-           : verdict == HAK_VERDICT_NO_BLOCK_START ? HAK_INSIDE
-           : verdict != HAK_VERDICT_OK             ? HAK_FREE_MEMORY
-                                                   : HAK_FOREIGN;
+  hak_huge_at at = hak_huge_ask(p);
+  w.owner = at.owner;
+  w.size = at.bytes;
+  w.what = at.bytes != 0                              ? HAK_BLOCK
+           : at.verdict == HAK_VERDICT_NO_BLOCK_START ? HAK_INSIDE
+           : at.verdict != HAK_VERDICT_OK             ? HAK_FREE_MEMORY
+                                                      : HAK_FOREIGN;
   if (w.what != HAK_FOREIGN) w.kind = HAK_KIND_HUGE;
-  if (w.what == HAK_INSIDE) w.owner = hak_huge_owner_around(p);
   return w;
 }
 

@@ -254,9 +254,11 @@ HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, bool
 }
 
 /* What lies outside of regions and is no block. */
-__attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, const char *where) {
-  hak_verdict verdict = hak_huge_verdict(p);
-  hak_misuse_abort(verdict == HAK_VERDICT_OK ? HAK_VERDICT_FOREIGN : verdict, p, 0, where);
+__attribute__((noreturn)) static HAK_COLD void report_no_block(const hak_where *w, const void *p, const char *where) {
+  hak_verdict verdict = w->what == HAK_INSIDE        ? HAK_VERDICT_NO_BLOCK_START
+                        : w->what == HAK_FREE_MEMORY ? HAK_VERDICT_FREE_MEMORY
+                                                     : HAK_VERDICT_FOREIGN;
+  hak_misuse_abort(verdict, p, 0, where);
 }
 
 static void free_empty(const void *p, size_t said, hak_family family) {
@@ -289,7 +291,7 @@ static HAK_NOINLINE void free_slowly(void *p, size_t said, hak_family family) {
   if (w.kind == HAK_KIND_GUARDED && HAK_HARD(CANARY) && w.what == HAK_BLOCK)
     check_request(p, w.size, (hak_family)hak_sample_look(p, "at the call"), said, family);
   else if (w.region == NULL && w.kind != HAK_KIND_GUARDED && w.what != HAK_BLOCK)
-    report_no_block(p, "at the call");
+    report_no_block(&w, p, "at the call");
   else if (w.kind == HAK_KIND_HUGE && !hak_where_in_heap(&w))
     check_block(p, w.size, said, family);
   hak_raw_free(p); /* says what is wrong */
@@ -314,7 +316,7 @@ typedef struct live_block {
 
 __attribute__((noreturn)) static HAK_COLD void report_not_live(const hak_where *w, const void *p, const char *where) {
   if (w->kind == HAK_KIND_GUARDED) hak_sample_free((void *)(uintptr_t)p); /* it reports that */
-  if (w->region == NULL) report_no_block(p, where);
+  if (w->region == NULL) report_no_block(w, p, where);
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
 

@@ -429,24 +429,6 @@ void hak_heap_forget_lost(void) {
 
 /* --- any block --- */
 
-hak_heap *hak_heap_at(const hak_span *s, const void *p, unsigned *class_code) {
-  uint32_t tag = hak_load_relaxed(&s->tag), owner = HAK_TAG_OWNER(tag);
-  *class_code = HAK_CLASS_COUNT;
-  if (tag == HAK_TAG_NONE) return NULL;
-  if (owner == HAK_OWNER_PIECES) return hak_heap_of_owner(hak_piece_owner(s, p));
-  if (hak_code_is_class(HAK_TAG_CODE(tag))) *class_code = HAK_TAG_CODE(tag) - 1;
-  return hak_heap_of_owner(owner);
-}
-
-size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {
-  if (class_code < HAK_CLASS_COUNT) return hak_class_size(class_code);
-  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return hak_heap_large_size(s, p);
-  hak_lock_take(hak_heap_lock(h));
-  size_t bytes = hak_piece_block_size(s, p);
-  hak_lock_drop(hak_heap_lock(h));
-  return bytes;
-}
-
 static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
   size_t bytes = 0;
   hak_lock_take(hak_heap_lock(h));
@@ -464,7 +446,9 @@ static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
 /* Counted first: the heap may be gone once the block is back. */
 void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
   bool in_piece = HAK_TAG_OWNER(s->tag) == HAK_OWNER_PIECES;
-  size_t bytes = in_piece ? 0 : hak_heap_block_size(h, s, p, class_code);
+  size_t bytes = in_piece                        ? 0
+                 : class_code < HAK_CLASS_COUNT ? hak_class_size(class_code)
+                                                : hak_heap_large_size(s, p);
   if (bytes != 0) hak_heap_note_free(h, bytes);
   if (in_piece)
     give_of_piece(h, s, p, d);

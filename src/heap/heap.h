@@ -254,10 +254,8 @@ void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, boo
 bool hak_heap_set_aside(hak_heap *heap, hak_lock *lock, size_t bytes);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
-/* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
-hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
+/* p is in a span of the heap's: class_code is that of its slab, HAK_CLASS_COUNT: it is in none. */
 void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
-size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
 /* A large block of whole spans, in place. .p NULL: unchanged. */
 hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
 /* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */

@@ -142,42 +142,25 @@ size_t hak_huge_size(const void *p) {
   return bytes;
 }
 
-static uint32_t owner_of(const hak_huge_node *n) { return n == NULL || n->set == NULL ? 0 : n->set->owner; }
+static uint32_t owner_of(const hak_huge_node *n) { return n->set == NULL ? 0 : n->set->owner; }
 
 /* An owner is set before its program has the block. */
-uint32_t hak_huge_owner(const void *p) {
-  if (hak_load_relaxed(&owned_count) == 0) return 0;
+hak_huge_at hak_huge_ask(const void *p) {
+  hak_huge_at at = {.verdict = HAK_VERDICT_OK};
   hak_lock_take(&hak_huge_lock);
-  uint32_t owner = owner_of(hak_huge_index_find(p));
-  hak_lock_drop(&hak_huge_lock);
-  return owner;
-}
-
-/* The live block that p lies in, or NULL. */
-static const hak_huge_node *around_locked(const void *p) {
   const hak_huge_node *n = hak_huge_index_upto((uintptr_t)p);
-  return n != NULL && (uintptr_t)p - n->start < n->bytes ? n : NULL;
-}
-
-uint32_t hak_huge_owner_around(const void *p) {
-  hak_lock_take(&hak_huge_lock);
-  uint32_t owner = owner_of(around_locked(p));
+  if (n != NULL && (uintptr_t)p - n->start < n->bytes) {
+    at.owner = owner_of(n);
+    if (n->start == (uintptr_t)p)
+      at.bytes = n->bytes;
+    else
+      at.verdict = HAK_VERDICT_NO_BLOCK_START;
+  } else if (hak_freed_around(HAK_HARD(GUARDS) ? &hak_quarantined : &hak_kept, p) != NULL) {
+    at.verdict = HAK_VERDICT_FREE_MEMORY;
+  }
   hak_lock_drop(&hak_huge_lock);
-  return owner;
+  return at;
 }
-
-hak_verdict hak_huge_verdict(const void *p) {
-  hak_verdict verdict = HAK_VERDICT_OK;
-  hak_lock_take(&hak_huge_lock);
-  if (around_locked(p) != NULL)
-    verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (hak_freed_around(HAK_HARD(GUARDS) ? &hak_quarantined : &hak_kept, p) != NULL)
-    verdict = HAK_VERDICT_FREE_MEMORY;
-  hak_lock_drop(&hak_huge_lock);
-  return verdict;
-}
-
-bool hak_huge_contains(const void *p) { return hak_huge_verdict(p) == HAK_VERDICT_NO_BLOCK_START; }
 
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;

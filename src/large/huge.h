@@ -34,15 +34,14 @@ size_t hak_huge_take(const void *p, hak_huge_pages *pages);
 void hak_huge_dispose(void *p, size_t bytes, hak_huge_pages pages, bool *purge_due);
 /* Usable bytes, 0 when p is no huge block of ours. */
 size_t hak_huge_size(const void *p);
-/* Whose heap's it is, as HAK_TAG_OWNER; 0: none's, or no huge block. */
-uint32_t hak_huge_owner(const void *p);
-/* The same of any address in one. */
-uint32_t hak_huge_owner_around(const void *p);
-/* Whether p lies inside a huge block. */
-bool hak_huge_contains(const void *p);
-/* What is wrong with freeing p, which is no huge block: HAK_VERDICT_NO_BLOCK_START inside one, HAK_VERDICT_FREE_MEMORY
- * inside a freed mapping that is kept, HAK_VERDICT_OK when nothing is known of it. */
-hak_verdict hak_huge_verdict(const void *p);
+/* All that is known of an address, at one moment. */
+typedef struct hak_huge_at {
+  size_t bytes;        /* of the huge block that starts there; 0: none does */
+  uint32_t owner;      /* whose heap's the block is that it lies in, as HAK_TAG_OWNER; 0: none's, or no huge block */
+  hak_verdict verdict; /* HAK_VERDICT_NO_BLOCK_START inside a block, HAK_VERDICT_FREE_MEMORY inside a freed mapping
+                        * that is kept, else HAK_VERDICT_OK */
+} hak_huge_at;
+hak_huge_at hak_huge_ask(const void *p);
 /* Grows or shrinks by mremap; the block may move, to a page, where that is allowed. Hardened build: in place, between
  * guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size, bool may_move);

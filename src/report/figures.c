@@ -254,7 +254,7 @@ static void see_mappings(const hak_figures *f) {
   size_t bytes;
   uintptr_t address = 0;
   for (bool kept; hak_huge_next(&address, &bytes, &kept);) {
-    if (!kept && hak_huge_owner((const void *)address) == 0) f->see_large(f->context, bytes);
+    if (!kept && hak_huge_ask((const void *)address).owner == 0) f->see_large(f->context, bytes);
   }
 }
 

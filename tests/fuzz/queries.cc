@@ -180,7 +180,8 @@ void Calls::pass_foreign() {
   void *p = reinterpret_cast<void *>(address);
   /* What is mapped there may be a freed huge block that is kept. */
   if (address - before_region < 16 && is_mapped(address)) return;
-  if (address == 0 || hak_huge_contains(p) || hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
+  if (address == 0 || hak_huge_ask(p).verdict == HAK_VERDICT_NO_BLOCK_START) return;
+  if (hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
   uint64_t before = hak_foreign_total();
   void *moved = nullptr;
   size_t usable = 0;
