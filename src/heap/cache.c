@@ -74,14 +74,6 @@ static bool is_full(const hak_heap_cache *k, unsigned c) {
 
 static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief) & HAK_HEAP_THIEF) != 0; }
 
-HAK_INLINE hak_heap_cache *find(const hak_tcache *t, const hak_heap *h) {
-  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  if (th == NULL) return NULL;
-  hak_heap_cache *k = th->caches[hak_heap_first_place(h->index)];
-  if (HAK_UNLIKELY(k->life != h->life)) k = th->caches[hak_heap_second_place(h->index)];
-  return k->life == h->life ? k : NULL;
-}
-
 /* --- counts --- */
 
 static void count_from_zero(hak_heap_cache *k) {
@@ -292,7 +284,7 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
 }
 
 void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
-  hak_heap_cache *k = find(t, h);
+  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
   if (k == NULL || (hak_load_relaxed(&k->requests) | hak_load_relaxed(&k->frees)) == 0) return;
   enter(k); /* a thief folds, too; what it does before it lets go is seen here */
   fold(k);
