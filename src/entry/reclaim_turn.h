@@ -4,7 +4,7 @@
 
 #include "tcache/tcache.h"
 
-/* The first watcher of the slow exit. */
+/* A watcher of each slow exit. */
 void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *deferred);
 
 /* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */

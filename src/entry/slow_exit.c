@@ -1,8 +1,8 @@
 /* The two ends of a slow path. What is due is a list of functions (watchers.c), so that nothing here knows who watches:
  *
  *   hak_slow_entry   the program's pressure callback, if it is due; where the pool is full, room for what comes
- *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) at each, the others
- * when the clock has moved */
+ *   hak_slow_exit    a wrong free ends the program; then the watchers: memory's (reclaim_turn.c) and the statistics
+ *                    page's at each, the others when the clock has moved */
 #include "entry/slow_exit.h"
 
 #include "os/os.h"
@@ -33,15 +33,16 @@ static bool clock_moved(uint64_t now_ms) {
   return moved;
 }
 
+HAK_INLINE void call_all(hak_watcher *const *watcher, uint64_t now_ms, bool moved, hak_deferred *d) {
+  for (; *watcher != NULL; watcher++) (*watcher)(now_ms, moved, d);
+}
+
 void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   bool moved = clock_moved(now_ms);
-  for (unsigned i = 0; i < HAK_EACH_EXIT; i++) hak_watchers[i](now_ms, moved, d);
-  if (HAK_UNLIKELY(moved)) {
-    for (hak_watcher *const *watcher = hak_watchers + HAK_EACH_EXIT; *watcher != NULL; watcher++)
-      (*watcher)(now_ms, moved, d);
-  }
+  call_all(hak_exit_watchers, now_ms, moved, d);
+  if (HAK_UNLIKELY(moved)) call_all(hak_clock_watchers, now_ms, moved, d);
   hak_report_bad(d);
 }
 

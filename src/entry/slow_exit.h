@@ -15,12 +15,10 @@ HAK_INLINE void hak_report_bad(const hak_deferred *d) {
  * watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);
 
-/* Who watches: the first ones are called at each slow exit, since growth is shown at once, the others when the coarse
- * clock has moved (`moved`) since the thread's last one. NULL ends the list, which is constant, as is all that leads to
- * code. */
-#define HAK_EACH_EXIT 2
+/* Who watches: at each slow exit, with `moved` whether the coarse clock has moved since the thread's last one; and only
+ * where it has. NULL ends a list. Both are constant, as is all that leads to code. */
 typedef void hak_watcher(uint64_t now_ms, bool moved, hak_deferred *deferred);
-extern hak_watcher *const hak_watchers[];
+extern hak_watcher *const hak_exit_watchers[], *const hak_clock_watchers[];
 
 /* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. `needs_spans`: the
  * call may take spans, and if the pool is full, flushes caches for them. */

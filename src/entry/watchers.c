@@ -1,4 +1,4 @@
-/* Who watches slow exits: the one list of what is due at them. */
+/* Who watches slow exits: all that is due at them. */
 #include "entry/reclaim_turn.h"
 #include "entry/slow_exit.h"
 #include "harden/sweep.h"
@@ -20,4 +20,5 @@ static void report(uint64_t now_ms, bool moved, hak_deferred *d) {
   hak_report_tick(now_ms);
 }
 
-hak_watcher *const hak_watchers[] = {hak_reclaim_turn, report, sweep, look_outside, NULL};
+hak_watcher *const hak_exit_watchers[] = {hak_reclaim_turn, report, NULL};
+hak_watcher *const hak_clock_watchers[] = {sweep, look_outside, NULL};
