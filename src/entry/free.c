@@ -1,9 +1,9 @@
 /* free, below the checks of the hardened build:
  *
- *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; then, ending in the one slow
- * exit, give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent; or
- * misuse hak_tcache_free, hak_arena_free, hak_heap_free, hak_huge_free, hak_extent_give      each takes the locks it
- * needs, and leaves work in *d */
+ *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; else, with the one slow exit
+ *     give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent
+ *       hak_heap_free, hak_huge_free, hak_tcache_free, hak_arena_free, hak_sampled_end, hak_raw_give_extent
+ *                    each takes the locks it needs, and leaves work in *d; or misuse is reported */
 #include "entry/entry.h"
 #include "entry/heaps.h"
 #include "entry/sampling.h"

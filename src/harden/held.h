@@ -7,12 +7,15 @@
  *
  * While a block is neither, because a thread writes its trailer or its zeros (also in place), the byte says
  * HAK_CHANGING. So any thread may look at a block: where the byte says HAK_HELD the trailer is whole; where it says
- * HAK_NOT_HELD the block reads as zeros, and its end as the last trailer or zero (harden/sweep.c): writer   1 byte =
- * CHANGING   2 release fence       3 contents   4 byte = HELD or NOT_HELD (release) reader   a byte (acquire)    b
- * contents            c acquire fence   d byte again If b sees a byte of 3, then by 2 and c, d sees that 1 or what came
- * later. If a sees a 4, b sees its 3. What looks damaged between an a and a d that say the same is damage, or there was
- * a whole round of 1 to 4 between them: the reader looks again, a millisecond later each time, and the writer is a
- * thread that frees the block, waits for the quarantine to end, and gets it again, or resizes it twice. */
+ * HAK_NOT_HELD the block reads as zeros, and its end as the last trailer or zero (harden/sweep.c):
+ *
+ *   writer   1 byte = CHANGING   2 release fence       3 contents   4 byte = HELD or NOT_HELD (release)
+ *   reader   a byte (acquire)    b contents            c acquire fence   d byte again
+ *
+ * If b sees a byte of 3, then by 2 and c, d sees that 1 or what came later. If a sees a 4, b sees its 3. What looks
+ * damaged between an a and a d that say the same is damage, or there was a whole round of 1 to 4 between them: the
+ * reader looks again, a millisecond later each time, and the writer is a thread that frees the block, waits for the
+ * quarantine to end, and gets it again, or resizes it twice. */
 #ifndef HAK_HARDEN_HELD_H
 #define HAK_HARDEN_HELD_H
 

@@ -486,7 +486,9 @@ static HAK_COLD void look_again(hak_heap *h, size_t out) {
  * often than that. */
 #define NEAR_LEAST_MS 10
 
-static bool rests(const hak_heap *h) { return hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) >= NEAR_LEAST_MS; }
+static bool has_waited(const hak_heap *h) {
+  return hak_os_now_ms() - hak_load_relaxed(&h->near_since_ms) >= NEAR_LEAST_MS;
+}
 
 static bool end_drained(hak_heap *h, uint32_t word, uint32_t state) {
   uint32_t next = (word & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP + state;
@@ -496,14 +498,14 @@ static bool end_drained(hak_heap *h, uint32_t word, uint32_t state) {
 /* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
 static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t word) {
   size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
-  if (out <= most - most / FALLS_BY && rests(h)) end_drained(h, word, HAK_HEAP_NOT_NEAR);
+  if (out <= most - most / FALLS_BY && has_waited(h)) end_drained(h, word, HAK_HEAP_NOT_NEAR);
 }
 
 /* While the sum has to fall, each free is seen at once. */
 static bool gives_credit(const hak_heap *h, uint32_t word) {
   uint32_t state = word & HAK_HEAP_NEAR_STATE;
   if (hak_heap_was_called(h) || room_of_one(h) < 0) return false;
-  return state == HAK_HEAP_NOT_NEAR || state == HAK_HEAP_CREDITS || (state == HAK_HEAP_DRAINED && rests(h));
+  return state == HAK_HEAP_NOT_NEAR || state == HAK_HEAP_CREDITS || (state == HAK_HEAP_DRAINED && has_waited(h));
 }
 
 bool hak_heap_gives_credit(const hak_heap *h) { return gives_credit(h, hak_load_acquire(&h->near_limit)); }

@@ -14,8 +14,9 @@ static bool limited; /* relaxed: what was seen at the start, at a trim, or when 
 static bool commit_asked;
 
 /* What threads that spare large blocks' pages left to others, which take it up when they come by: a goal, and what is
- * kept. After a decay time without one of those, nobody spares them: what is free goes back before two are over. But
- * not sooner than after LARGE_WAITS_MS: a thread whose faults a monitor resolves is at 100 MiB for so long. Relaxed. */
+ * kept. After a decay time without one of those, but not before LARGE_WAITS_MS, nobody spares them: what is free goes
+ * back before two decay times are over, or soon after LARGE_WAITS_MS. A thread whose faults a monitor resolves takes no
+ * slow path meanwhile, and is not at rest (042). Relaxed. */
 #define LARGE_WAITS_MS 1600
 static size_t left_goal = SIZE_MAX;
 static bool has_left;
@@ -258,8 +259,8 @@ static void divide_work(uint64_t now_ms) {
     hak_store_relaxed(&others_ms, now_ms);
     hak_store_relaxed(&hak_large_left_to_others, true);
   } else if (hak_load_relaxed(&hak_large_left_to_others)) {
-    uint64_t last = hak_load_relaxed(&others_ms);
-    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= (uint64_t)hak_max_size(base_ms(), LARGE_WAITS_MS));
+    uint64_t last = hak_load_relaxed(&others_ms), waits_ms = hak_max_size(base_ms(), LARGE_WAITS_MS);
+    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= waits_ms);
   }
   if (!hak_load_relaxed(&has_left) || hak_spares_large()) return;
   hak_store_relaxed(&has_left, false);

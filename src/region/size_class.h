@@ -1,11 +1,14 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
+ *
  * 8 classes of whole spans, 60 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool.
- * Half of them are a page short of their spans, which is room for a colour. 28 aligned classes: the multiples of 128
- * bytes among the ordinary ones, in slabs without colour, so that each block is aligned to what its size is a multiple
- * of; they serve alignments above 64. A class is the index of either. The tables are written once by
- * hak_size_class_init, before the first slab. */
+ * Half of them are a page short of their spans, which is room for a colour.
+ *
+ * 28 aligned classes: the multiples of 128 bytes among the ordinary ones, in slabs without colour, so that each block
+ * is aligned to what its size is a multiple of; they serve alignments above 64.
+ *
+ * A class is the index of any. The tables are written once by hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
 
