@@ -26,6 +26,13 @@ static hak_arena *arenas[HAK_ARENAS_MAX + 1] = {&first}; /* one of sampled block
 static uint32_t arena_count = 1; /* release after the entry is written; acquire in readers */
 static hak_lock arenas_lock;
 
+/* Of a class of whole spans an arena keeps as much as a magazine has, or what is pinned. */
+static void init_kept(hak_arena *a) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (hak_class_size(c) > HAK_SHARED_MAX) a->bins[c].slabs.kept_most = hak_magazine_usable[c];
+  }
+}
+
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     size_t usable = HAK_MAGAZINE_BLOCK_BYTES / hak_class_size(c);
@@ -35,6 +42,7 @@ void hak_arena_start(void) {
     hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
     HAK_ASSERT(hak_magazine_usable[c] > 0 && hak_magazine_usable[c] <= SLOTS);
   }
+  init_kept(&first);
   hak_os_cpu_start();
 }
 
@@ -62,7 +70,10 @@ static bool make_locked(bool sampled) {
   }
   a->id = arena_count;
   for (unsigned c = 0; sampled && c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
-  if (sampled) hak_store_relaxed(&sampled_id, a->id);
+  if (sampled)
+    hak_store_relaxed(&sampled_id, a->id);
+  else
+    init_kept(a);
   arenas[a->id] = a;
   hak_store_release(&arena_count, a->id + 1);
   return true;
@@ -257,6 +268,28 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
 void hak_arena_free(void *p, unsigned c, hak_deferred *d) { put(&p, 1, c, "at the call", d); }
 
 /* --- single blocks --- */
+
+void *hak_arena_take_kept(unsigned c) {
+  HAK_ASSERT(hak_class_size(c) > HAK_SHARED_MAX);
+  hak_arena_bin *b = bin_of(hak_arena_current(), c);
+  if (hak_load_relaxed(&b->slabs.kept) == 0) return NULL;
+  hak_lock_take(&b->lock);
+  void *p = hak_slab_set_take_kept(&b->slabs);
+  hak_lock_drop(&b->lock);
+  return p;
+}
+
+bool hak_arena_keep(hak_span *s, void *p, unsigned c) {
+  HAK_ASSERT(hak_class_size(c) > HAK_SHARED_MAX);
+  hak_arena *a = owner_of_slab(s, c);
+  if (HAK_UNLIKELY(a == NULL)) return false;
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  bool kept = hak_slab_set_keep(&b->slabs, s, tag_of(a, c), p);
+  if (kept) note_spare(b);
+  hak_lock_drop(&b->lock);
+  return kept;
+}
 
 void *hak_arena_alloc(unsigned c, hak_deferred *d) {
   void *p = NULL;

@@ -1,7 +1,7 @@
 /* The arena box: the shared caches and slabs that threads on one CPU use, one arena a concurrency id.
  *
  * For each class an arena has one lock, a set of slabs, and a depot: full magazines of their blocks that other arenas'
- * threads freed, on their way back. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A
+ * threads freed, on their way back. Blocks of whole spans have no magazines: the set keeps some of their slabs empty. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A
  * block may lie in any thread's cache and in any depot: who owns it is settled when it is flushed into its slab's
  * bitmap.
  *
@@ -96,6 +96,10 @@ bool hak_arena_put_magazine(void **magazine, unsigned class_code);
 /* Puts blocks into their slabs, each to its own arena. */
 void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, hak_deferred *deferred);
 
+/* The short ways of blocks of whole spans, which no thread caches: one that the current arena keeps; and a block that
+ * is freed, which its own keeps; its page map code is the class's. NULL or false: take the long way. */
+void *hak_arena_take_kept(unsigned class_code);
+bool hak_arena_keep(hak_span *slab, void *p, unsigned class_code);
 /* One block, for a thread without a cache. */
 void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
 void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);

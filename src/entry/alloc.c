@@ -44,10 +44,20 @@ static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak
   return finally(hak_large_alloc(size, align, zeros, zeroed));
 }
 
+/* An extent whose size was freed lately. */
+HAK_INLINE void *take_quick(size_t size) {
+  return HAK_HARD(GUARDS) || size <= HAK_SMALL_MAX || size > HAK_EXTENT_MAX ? NULL : hak_extent_take_quick(size);
+}
+
 static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p, d)) return p;
-  p = take_large(size, align, zeros, zeroed, d);
+  hak_thread_grown(); /* the clock is looked at where a thread has a cache */
+  p = zeros || align > HAK_GRANULE ? NULL : take_quick(size);
+  if (p != NULL)
+    d->from_cache = size;
+  else
+    p = take_large(size, align, zeros, zeroed, d);
   if (HAK_LIKELY(p != NULL))
     hak_sampled_count_large(p, size);
   else
@@ -71,13 +81,17 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
 }
 
+/* Not where calls are counted, or a thread must not allocate. */
+HAK_INLINE void *take_kept(unsigned class_code) {
+  return HAK_LIKELY(hak_tcache_is_plain(hak_tls.cache)) ? hak_arena_take_kept(class_code) : NULL;
+}
+
 /* What the countdown has ended for; the block, or NULL where it is any. */
 static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
   hak_due due = hak_count_end(size);
   if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
   if (HAK_LIKELY(!due.guard && !due.profile)) {
-    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code)
-                                                          : hak_tcache_pop_class(class_code);
+    void *any = hak_class_size(class_code) > HAK_SHARED_MAX ? take_kept(class_code) : hak_tcache_pop_class(class_code);
     if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
     return any;
   }
@@ -135,10 +149,22 @@ static HAK_NOINLINE void *malloc_long(size_t size) {
   return hak_or_no_memory(p);
 }
 
-HAK_INLINE void *pop_fenced(size_t size) {
-  return size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)
-             ? hak_tcache_pop_fenced(hak_class_for(size))
+HAK_INLINE void *pop_whole(size_t size) {
+  return size > HAK_SHARED_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)
+             ? take_kept(hak_class_for(size))
              : NULL;
+}
+
+/* Larger requests than the fast path's are counted when they are served. */
+HAK_INLINE void *pop_extent(size_t size) {
+  void *p = hak_tls.countdown < HAK_COUNTED_BYTES(size) ? NULL : take_quick(size);
+  if (p == NULL) return NULL;
+  hak_tls.countdown -= HAK_COUNTED_BYTES(size);
+  if (HAK_UNLIKELY(hak_slow_exit_is_due())) {
+    hak_deferred d = {0};
+    hak_slow_exit(&d);
+  }
+  return p;
 }
 
 void *hak_malloc_for(size_t size, const void *caller) {
@@ -148,8 +174,14 @@ void *hak_malloc_for(size_t size, const void *caller) {
   return p;
 }
 
+static HAK_NOINLINE void *malloc_large(size_t size) {
+  void *p = pop_extent(size);
+  return HAK_LIKELY(p != NULL) ? p : malloc_long(size);
+}
+
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
-  void *p = pop_fenced(size);
+  if (size > HAK_SMALL_MAX) return malloc_large(size);
+  void *p = pop_whole(size);
   return HAK_LIKELY(p != NULL) ? p : malloc_long(size);
 }
 
@@ -175,7 +207,7 @@ void *hak_take_any(size_t size, size_t align, hak_deferred *d) {
   void *p = NULL;
   if (align <= HAK_GRANULE) {
     p = hak_tcache_pop(size);
-    if (p == NULL) p = pop_fenced(size);
+    if (p == NULL) p = pop_whole(size);
   } else {
     int c = hak_class_for_aligned(size, align);
     if (c >= 0 && hak_count_request(size)) p = hak_tcache_pop_class((unsigned)c);

@@ -1,6 +1,6 @@
 /* free, below the checks of the hardened build:
  *
- *   hak_free_slow    the entry: short ways of heaps, fenced classes and further regions; else, with the one slow exit
+ *   hak_free_slow    the entry: short ways of heaps, whole spans and further regions; else, with the one slow exit
  *     give           asks hak_where_is whose block it is: a heap's, a mapping, a slab's, the profile's, an extent
  *       hak_heap_free, hak_huge_free, hak_tcache_free, hak_arena_free, hak_sampled_end, hak_raw_give_extent
  *                    each takes the locks it needs, and leaves work in *d; or misuse is reported */
@@ -42,9 +42,9 @@ size_t hak_raw_claim_extent(hak_region *region, void *p) {
   return hak_extent_size(region, p);
 }
 
-void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *d) {
+void hak_raw_give_extent(hak_region *region, void *p, size_t bytes, hak_deferred *d) {
   hak_sampled_note_free(p);
-  hak_dense_look(p, hak_extent_size(region, p));
+  hak_dense_look(p, bytes);
   hak_extent_give(region, p, &d->purge_due);
 }
 
@@ -70,8 +70,7 @@ static void give(void *p, const void *caller, hak_deferred *d) {
     hak_forbid_look("free", p, 0);
     hak_sampled_end(p, w.class_code, false, d);
   } else if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK) {
-    hak_raw_claim_extent(w.region, p);
-    hak_raw_give_extent(w.region, p, d);
+    hak_raw_give_extent(w.region, p, hak_raw_claim_extent(w.region, p), d);
   } else {
     hak_misuse_abort(w.what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p,
                      w.what == HAK_INSIDE ? w.size : 0, "at the call");
@@ -84,9 +83,17 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
-HAK_INLINE bool give_fenced(void *p, size_t code) {
-  return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_FAST_MAX &&
-         hak_tcache_push_fenced(p, (unsigned)code - 1);
+HAK_INLINE bool keep_whole(void *p, size_t code) {
+  return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX &&
+         HAK_LIKELY(hak_tcache_is_plain(hak_tls.cache)) && hak_arena_keep(hak_region_span(&hak_main_region, p), p, (unsigned)code - 1);
+}
+
+/* An extent in the main region, where nothing comes due by it: no way out of a slow path is taken. */
+static HAK_NOINLINE void give_extent(void *p) {
+  hak_deferred d = {0};
+  hak_raw_give_extent(&hak_main_region, p, hak_raw_claim_extent(&hak_main_region, p), &d);
+  hak_decay_wake_helper();
+  if (HAK_UNLIKELY(d.purge_due)) hak_slow_exit(&d);
 }
 
 HAK_INLINE bool give_in_heap(void *p) {
@@ -111,17 +118,29 @@ static HAK_NOINLINE void free_in_heap(void *p) {
     free_in_heap_long(p);
 }
 
+static HAK_NOINLINE void free_beyond(void *p) {
+  if (!free_in_further(p)) free_slowly(p);
+}
+
+static HAK_NOINLINE void free_of_class(void *p, size_t code) {
+  if (!keep_whole(p, code)) free_slowly(p);
+}
+
 HAK_NOINLINE void hak_free_slow(void *p, size_t code) {
   if (code == HAK_CODE_SAMPLED)
     free_in_heap(p);
-  else if (!give_fenced(p, code) && !free_in_further(p))
-    free_slowly(p);
+  else if (code == HAK_CODE_NONE)
+    free_beyond(p);
+  else if (code == HAK_CODE_EXTENT)
+    give_extent(p);
+  else
+    free_of_class(p, code);
 }
 
 void hak_give_any(void *p, const void *caller, hak_deferred *d) {
   size_t offset, code = hak_tcache_code(p, &offset);
   if (hak_tcache_push_code(p, code)) return;
-  if (code == HAK_CODE_SAMPLED ? give_in_heap(p) : give_fenced(p, code) || free_in_further(p)) return;
+  if (code == HAK_CODE_SAMPLED ? give_in_heap(p) : keep_whole(p, code) || free_in_further(p)) return;
   give(p, caller, d);
 }
 

@@ -40,6 +40,7 @@ HAK_INLINE hak_where in_region(hak_region *r, const void *p) {
   if (code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED) return nothing(r);
   hak_span *s = hak_region_span(r, p);
   if (HAK_LIKELY(hak_code_is_class(code))) return in_slab(r, s, code - 1, false, 0);
+  if (code == HAK_CODE_EXTENT_BODY && HAK_UNLIKELY(hak_extent_is_quick(s))) return nothing(r);
   return code == HAK_CODE_SAMPLED ? set_apart(r, s, p) : in_extent(r, s, p, hak_extent_size(r, p), false, 0);
 }
 

@@ -282,8 +282,9 @@ static HAK_NOINLINE void free_slowly(void *p, size_t said, hak_family family) {
   }
   if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK && !hak_where_in_heap(&w)) {
     hak_deferred d = {0};
-    check_block(p, hak_raw_claim_extent(w.region, p), said, family);
-    hak_raw_give_extent(w.region, p, &d);
+    size_t bytes = hak_raw_claim_extent(w.region, p);
+    check_block(p, bytes, said, family);
+    hak_raw_give_extent(w.region, p, bytes, &d);
     hak_slow_exit(&d);
     return;
   }

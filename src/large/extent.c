@@ -46,6 +46,15 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
 }
 
+void *hak_extent_take_quick(size_t size) {
+  hak_span *s = hak_pool_take_quick(hak_extent_spans(size), HAK_EXTENT_TAGS);
+  if (s == NULL) return NULL;
+  if (!is_coloured(s) || size > usable_of(s, true))
+    s->start = hak_align_down(s->start, HAK_SPAN_SIZE) + draw_colour(s, size, 1);
+  note_request(s, size);
+  return (void *)s->start;
+}
+
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   hak_dense_grant dense = hak_dense_grants(size, zeros); /* all of it: an extent is less than what is trusted */
   hak_span *s =

@@ -6,6 +6,7 @@
 #define HAK_LARGE_EXTENT_H
 
 #include "misuse/misuse.h"
+#include "pool/quick.h"
 #include "pool/span_pool.h"
 
 #define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
@@ -18,6 +19,9 @@
 
 #define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
 #define HAK_EXTENT_TAGS ((hak_pool_tags){HAK_EXTENT_TAG, HAK_CODE_EXTENT, HAK_CODE_EXTENT_BODY})
+
+/* Of a span that an extent had: it came back, and is free. */
+HAK_INLINE bool hak_extent_is_quick(const hak_span *head) { return hak_load_relaxed(&head->tag) == HAK_QUICK_TAG; }
 
 /* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache
  * and class. Set once, before the first block. */
@@ -38,6 +42,8 @@ HAK_INLINE size_t hak_extent_least(size_t size, size_t align) {
   return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
 }
 
+/* An extent that came back lately, where one has as many spans, for a request that was counted; NULL: none has. */
+void *hak_extent_take_quick(size_t size);
 /* size: at most HAK_EXTENT_LONGEST. align: power of two, no more either. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);

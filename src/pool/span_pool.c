@@ -6,6 +6,7 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
+#include "pool/quick.h"
 
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
@@ -50,12 +51,17 @@ static bool grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
-/* Clean spans that are taken while purged ones are missing were purged too early. */
-static void note_taken(size_t clean) {
+static void note_live(void) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
   hak_store_relaxed(&pool->recent_peak, hak_max_size(pool->recent_peak, pool->live_spans));
+}
+
+/* Clean spans that are taken while purged ones are missing were purged too early. */
+static void note_taken(size_t clean) {
+  hak_pool *pool = &hak_span_pool;
+  note_live();
   hak_budget_note_peak();
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
@@ -94,7 +100,7 @@ static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, 
 }
 
 static size_t free_now(void) {
-  size_t spans = 0;
+  size_t spans = hak_quick_spans();
   for (unsigned i = hak_region_count(); i-- > 0;) {
     const hak_region *r = hak_region_at(i);
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = hak_region_chunks(r); chunk < n; chunk++)
@@ -140,7 +146,7 @@ static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, b
 }
 
 static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
-  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < s.spans) return NULL;
+  if (hak_load_relaxed(&hak_span_pool.dirty_spans) - hak_quick_spans() < s.spans) return NULL;
   hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, zeroed);
   return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
@@ -224,6 +230,7 @@ static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL)
     hak_span_pool.passed_over += s.spans;
   if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
+  if (hak_quick_settle() && (span = take_dirty(any, zeroed)) != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
   if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
@@ -233,9 +240,6 @@ static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   return take_by_growing(any, added, false, zeroed);
 }
-
-/* Of [at, end) what lies in one chunk. */
-static size_t in_chunk(size_t at, size_t end) { return hak_min_size(end, hak_align_up(at + 1, HAK_CHUNK_SPANS)) - at; }
 
 /* The first of the free spans up to the chunk's last accessible one, which end there; `end` if that is not free. */
 static size_t start_of_last(const hak_region *r, size_t chunk, size_t end) {
@@ -256,7 +260,7 @@ static hak_span *take_long_from(hak_region *r, size_t spans, size_t align, bool 
   }
   if (r->ready_spans < start + spans) return NULL;
   for (size_t at = start, n; at < start + spans; at += n) {
-    n = in_chunk(at, start + spans);
+    n = hak_pool_in_chunk(at, start + spans);
     kept += hak_pool_mark_taken(r, at, n);
   }
   note_taken(spans - kept);
@@ -268,15 +272,10 @@ static hak_span *take_long(size_t spans, size_t align, bool *zeroed) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span *span = NULL;
   if (HAK_HARD(GUARDS) || (hak_budget_limited() && !hak_budget_admits_locked(spans))) return NULL;
+  hak_quick_settle();
   for (unsigned i = 0, n = hak_region_count(); i < n && span == NULL; i++)
     span = take_long_from(hak_region_at(i), spans, align, zeroed);
   return span;
-}
-
-static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
-  hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(first >= r->first_span && first + spans <= r->ready_spans && code < HAK_CODES);
-  for (size_t i = 0; i < spans; i++) hak_region_set_code(r, first + i, code);
 }
 
 /* Of a slab of blocks that share it. */
@@ -287,9 +286,32 @@ static bool is_shared(uint32_t tag) {
 
 static void mark_large(hak_region *r, size_t index, size_t spans) {
   for (size_t at = index, n; at < index + spans; at += n) {
-    n = in_chunk(at, index + spans);
+    n = hak_pool_in_chunk(at, index + spans);
     hak_bits_change(r->chunks[at / HAK_CHUNK_SPANS].large, at % HAK_CHUNK_SPANS, n, true);
   }
+}
+
+/* Under the lock. As much is held, or dirty, as before. */
+HAK_INLINE hak_span *take_quick(size_t spans, size_t align, hak_pool_tags tags) {
+  hak_span *span = hak_quick_take(spans, align);
+  if (span == NULL) return NULL;
+  note_live();
+  hak_takes_large = true;
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = hak_region_span_index(r, span);
+  hak_store_relaxed(&span->tag, tags.head);
+  if (tags.body_code != HAK_CODE_EXTENT_BODY) hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
+  hak_pool_set_codes(r, index, 1, tags.head_code);
+  hak_add_single(&hak_os_stats.alloc, 1);
+  return span;
+}
+
+hak_span *hak_pool_take_quick(size_t spans, hak_pool_tags tags) {
+  if (hak_quick_spans() < spans) return NULL;
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span *span = take_quick(spans, 1, tags);
+  hak_lock_drop(&hak_span_pool.lock);
+  return span;
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
@@ -300,10 +322,16 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span =
-      spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
-          ? take_long(spans, align, zeroed)
-          : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
+  hak_span *span = shared ? NULL : take_quick(spans, align, tags);
+  if (span != NULL) {
+    span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
+    hak_lock_drop(&hak_span_pool.lock);
+    *zeroed = false;
+    return span;
+  }
+  span = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
+             ? take_long(spans, align, zeroed)
+             : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
@@ -313,8 +341,8 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
     for (size_t i = 0; i < spans; i++) hak_store_relaxed(&span[i].head, span);
-    set_codes(r, index + 1, spans - 1, tags.body_code);
-    set_codes(r, index, 1, tags.head_code);
+    hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
+    hak_pool_set_codes(r, index, 1, tags.head_code);
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -354,6 +382,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   hak_lock_take(&hak_span_pool.lock);
   size_t end = index + extra_spans, ready = r->ready_spans;
+  if (hak_quick_meets(r, index, hak_min_size(end, ready))) hak_quick_settle();
   /* All that is accessible behind it is free: then more becomes accessible. */
   if (end > ready && are_of_kind(c, bit, ready - index, HAK_SEARCH_FREE)) grow(r, end - ready, c->huge);
   if (end <= r->ready_spans) {
@@ -361,7 +390,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
       note_taken(extra_spans - hak_pool_mark_taken(r, index, extra_spans));
       mark_large(r, index, extra_spans);
       for (size_t i = 0; i < extra_spans; i++) hak_store_relaxed(&hak_region_span_at(r, index + i)->head, span);
-      set_codes(r, index, extra_spans, body_code);
+      hak_pool_set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
       taken = true;
     }
@@ -376,8 +405,8 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
   size_t index = hak_region_span_index(r, span);
   hak_lock_take(&hak_span_pool.lock);
   hak_store_relaxed(&span->tag, tags.head);
-  set_codes(r, index + 1, span->span_count - 1u, tags.body_code);
-  set_codes(r, index, 1, tags.head_code);
+  hak_pool_set_codes(r, index + 1, span->span_count - 1u, tags.body_code);
+  hak_pool_set_codes(r, index, 1, tags.head_code);
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -396,19 +425,11 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
     hak_lock_drop(&hak_span_pool.lock);
     return false;
   }
-  size_t spans = span->span_count - keep;
-  size_t index = hak_region_span_index(r, span) + keep;
-  HAK_ASSERT(hak_region_code_at(r, index) != HAK_CODE_NONE);
-  set_codes(r, index, spans, HAK_CODE_NONE);
-  if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
-  span->span_count = (uint16_t)keep;
-  HAK_ASSERT(hak_span_pool.live_spans >= spans);
-  for (size_t at = index, n; at < index + spans; at += n) {
-    n = in_chunk(at, index + spans);
-    hak_pool_mark_free(r, at, n, HAK_PAGES_KEPT);
-    hak_store_relaxed(&r->chunks[at / HAK_CHUNK_SPANS].look, hak_pool_look());
-  }
-  size_t live = hak_sub_single(&hak_span_pool.live_spans, spans), dirty = hak_span_pool.dirty_spans;
+  if (keep == 0 && !is_shared(tag))
+    hak_quick_put(r, span);
+  else
+    hak_pool_free_range(span, keep, hak_pool_look());
+  size_t live = hak_span_pool.live_spans, dirty = hak_span_pool.dirty_spans;
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);
   *purge_due |= is_over_mark(dirty, live);

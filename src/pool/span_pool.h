@@ -10,7 +10,7 @@
  *
  * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
  * stay mostly untouched from small ones; dirty spans of either kind go before clean ones. One lock, rank below heap
- * locks. */
+ * locks. Ranges of large blocks that came back lately are on quick lists, in no bitmap (quick.h). */
 #ifndef HAK_POOL_SPAN_POOL_H
 #define HAK_POOL_SPAN_POOL_H
 
@@ -42,6 +42,10 @@ typedef struct hak_pool_tags {
  * span's metadata is returned with start (its address), head, span_count and tag set. `dense`: all of it is going to be
  * used. *zeroed tells whether all of it reads as zero. NULL: out of memory. */
 hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
+
+/* The same of a range for a large block that came back lately, or NULL. Its start is the last block's, whose colour it
+ * may keep. */
+hak_span *hak_pool_take_quick(size_t spans, hak_pool_tags tags);
 
 /* Takes the `extra` spans right behind `span`, if they are free or not accessible yet, for growth in place, and marks
  * them. */

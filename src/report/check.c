@@ -8,6 +8,7 @@
 #include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "pool/quick.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
 #include "tcache/tcache.h"
@@ -205,9 +206,14 @@ static void check_pool(void) {
     const hak_region *r = hak_region_at(i);
     for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < hak_region_chunks(r); c++) check_chunk(r, c, &found);
   }
-  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans), live = hak_load_relaxed(&hak_span_pool.live_spans);
+  /* What is on quick lists is free, but not in the bitmaps. */
+  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) - hak_quick_spans(),
+         live = hak_load_relaxed(&hak_span_pool.live_spans) + hak_quick_spans();
   expect(found.dirty == dirty, "%zu dirty spans found, %zu counted", found.dirty, dirty);
   expect(found.held == live, "%zu live spans found, %zu counted", found.held, live);
+  const hak_span *range = NULL;
+  const char *fault = hak_quick_fault(&range);
+  expect(fault == NULL, "range %p on quick lists: %s", range == NULL ? NULL : (void *)range->start, fault);
   expect(found.untagged == hak_span_pool.claimed_spans, "%zu spans are neither free nor anybody's",
          found.untagged - hak_span_pool.claimed_spans);
   hak_lock_drop(&hak_span_pool.lock);

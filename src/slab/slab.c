@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "pool/budget.h"
+
 _Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64,
                "a span's bitmap has a bit for each of its smallest blocks");
 _Static_assert(HAK_PURGED_LIST == HAK_FULLNESS_LISTS - 1, "refills come to it last");
@@ -23,7 +25,7 @@ static bool stays_purged(const hak_span *s, unsigned free_count) {
   return s->list == HAK_PURGED_LIST && (s->bumped - free_count) * 2 > s->scan.live_then;
 }
 
-void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
+HAK_INLINE void unlink_slab(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
   if (s->list == HAK_PURGED_LIST) leave_purged(s);
   if (s->prev != NULL)
@@ -33,16 +35,21 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
   if (s->next != NULL) s->next->prev = s->prev;
   if (HAK_UNLIKELY(set->look_next == s)) set->look_next = s->next;
   s->list = HAK_NO_LIST;
+  if (s->blocks == 1) hak_store_relaxed(&set->kept, (uint8_t)(set->kept - 1)); /* it was empty */
 }
 
-void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
+HAK_INLINE void link_slab(hak_slab_set *set, hak_span *s, unsigned list) {
   HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS);
   s->list = (uint8_t)list;
   s->prev = NULL;
   s->next = set->lists[list];
   if (s->next != NULL) s->next->prev = s;
   set->lists[list] = s;
+  if (s->blocks == 1) hak_store_relaxed(&set->kept, (uint8_t)(set->kept + 1));
 }
+
+void hak_slab_unlink(hak_slab_set *set, hak_span *s) { unlink_slab(set, s); }
+void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) { link_slab(set, s, list); }
 
 /* The list that a slab with so many free blocks belongs to, while it is not on the last one. */
 HAK_INLINE unsigned list_for(const hak_span *s, unsigned n) {
@@ -230,10 +237,46 @@ hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
   return (s->bits[index / 64] >> (index % 64) & 1) != 0 ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
 }
 
+/* --- slabs of one block --- */
+
+#define KEPT_LIST (HAK_PURGED_LIST - 1) /* all of their blocks are free */
+
+HAK_INLINE bool keeps(const hak_slab_set *set) { return set->kept < set->kept_most && !hak_budget_near_now(); }
+
+HAK_INLINE void link_kept(hak_slab_set *set, hak_span *s) {
+  link_slab(set, s, KEPT_LIST);
+  s->settled = 2;
+  s->frees_left = 1;
+  HAK_ASSERT(hak_slab_free_count(s) == 1);
+}
+
+void *hak_slab_set_take_kept(hak_slab_set *set) {
+  hak_span *s = set->lists[KEPT_LIST];
+  if (s == NULL) return NULL;
+  HAK_ASSERT(s->blocks == 1 && s->bits[0] == 1);
+  unlink_slab(set, s);
+  s->bits[0] = 0;
+  s->scan = (hak_slab_scan){0};
+  s->settled = s->frees_left = 1;
+  return (void *)s->start;
+}
+
+bool hak_slab_set_keep(hak_slab_set *set, hak_span *s, uint32_t tag, const void *p) {
+  if (hak_load_relaxed(&s->tag) != tag || s->start != (uintptr_t)p || s->bits[0] != 0 || !keeps(set)) return false;
+  HAK_ASSERT(s->blocks == 1);
+  s->bits[0] = 1;
+  link_kept(set, s);
+  return true;
+}
+
 void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, unsigned n, bool *purge_due) {
   HAK_ASSERT(n > 0 && n <= s->bumped);
   if (HAK_LIKELY(n != s->bumped)) {
     settle(set, s, n);
+    return;
+  }
+  if (s->blocks == 1 && keeps(set)) {
+    link_kept(set, s);
     return;
   }
   hak_slab_settle_count(s, n);
@@ -302,6 +345,9 @@ void hak_slab_set_release(hak_slab_set *set, hak_span *s) {
 }
 
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due) {
+  for (unsigned list = 0; list < HAK_FULLNESS_LISTS && set->kept > 0; list++) {
+    while (set->kept > 0 && set->lists[list] != NULL) destroy(set, set->lists[list], purge_due);
+  }
   hak_span *s = set->bump_slab;
   if (s == NULL || s->bumped != 0) return;
   set->bump_slab = NULL;

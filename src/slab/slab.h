@@ -19,6 +19,8 @@ typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
   /* Where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
   hak_span *look_next;
+  /* Slabs of one block: empty ones that stay, for the next block, and at most; read by any thread, as a hint */
+  uint8_t kept, kept_most;
   bool sampled; /* its slabs' page map code is HAK_CODE_SAMPLED: none of its blocks is freed into a thread cache */
   uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
   hak_span *bump_slab; /* the slab whose blocks are not all bumped yet, or NULL */
@@ -40,8 +42,8 @@ unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **
 
 /* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not: a slab's list is looked at only
  * when enough of its blocks are back. Returns the number put. *verdict: what is wrong with blocks[that number]; OK
- * where it is another set's. A slab that becomes empty leaves the set for the pool, unless it is the one being bumped;
- * *purge_due is then set if the pool says so (never cleared). */
+ * where it is another set's. A slab that becomes empty leaves the set for the pool, unless it is the one being bumped,
+ * or, of one block, kept for the next; *purge_due is then set if the pool says so (never cleared). */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due);
 
@@ -83,7 +85,12 @@ bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *span, uint32_t tag, 
 void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *span, const hak_free_pages *free_pages, bool gone,
                                   bool *purge_due);
 
-/* Gives an empty slab that is kept for bump_slab back to the pool. */
+/* Of a set of slabs of one block: the block of the slab that was kept last. NULL: none is. */
+void *hak_slab_set_take_kept(hak_slab_set *set);
+/* Keeps the slab of the block, which the program frees. False: nothing has changed, it is no such block, or enough are
+ * kept. Near a target none is: what is in the pool loses its pages, and serves any size. */
+bool hak_slab_set_keep(hak_slab_set *set, hak_span *span, uint32_t tag, const void *p);
+/* Gives the empty slabs that stay back to the pool: the one for bump_slab, and those of one block. */
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 
 /* --- between the files of this box --- */

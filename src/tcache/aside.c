@@ -2,14 +2,13 @@
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
-/* The thread's tops of classes that are not fenced, and where those of fenced ones are. */
+/* The thread's tops, and where those lie that are put aside. */
 static void exchange_tops(hak_tcache *t) {
   HAK_ASSERT(t->top == hak_tls.top && t->busy > 0);
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    if (hak_tcache_is_fenced(t, c)) continue;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && !t->all_slow; c++) {
     void **top = t->top[c + 1];
-    t->top[c + 1] = t->bins[c].fenced_top;
-    t->bins[c].fenced_top = top;
+    t->top[c + 1] = t->bins[c].top;
+    t->bins[c].top = top;
   }
 }
 

@@ -3,8 +3,8 @@
  * Owner and drainer exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then
  * reads `claimed`; the drainer stores `claimed`, has every thread pass a barrier (membarrier), then reads `busy`. So
  * the drainer sees that the owner is in a slow path, and leaves the cache alone, or the owner's next slow path sees the
- * drainer, and waits. Then the drainer has to itself what slow paths alone touch: stacked magazines, spares, loaded
- * magazines of fenced classes.
+ * drainer, and waits. Then the drainer has to itself what slow paths alone touch: stacked magazines, spares, and
+ * loaded magazines where the owner's calls all take the slow path.
  *
  * Any other loaded magazine belongs to the fast path as well. There the drainer puts a sentinel, a NULL, into a slot
  * below the top: no pop gets past it. After one more barrier, a top above the slot and the NULL still in it say that
@@ -111,7 +111,7 @@ static bool is_readable(const hak_tcache *t) {
 /* Blocks of the loaded magazine beyond the last one, which the owner may have in hand. */
 static unsigned reachable(const hak_tcache *t, unsigned c) {
   const hak_tcache_bin *b = &t->bins[c];
-  if (hak_tcache_is_fenced(t, c) || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
+  if (t->all_slow || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
   if (b->loaded == NULL || b->sentinel != 0) return 0;
   void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
@@ -122,7 +122,7 @@ static unsigned reachable(const hak_tcache *t, unsigned c) {
 HAK_RACY static unsigned worth(const hak_tcache *t) {
   unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    if (HAK_HARD(RANDOM) && !hak_tcache_is_fenced(t, c)) continue;
+    if (HAK_HARD(RANDOM) && !hak_load_racy(&t->all_slow)) continue;
     n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].sentinel) == 0;
   }
   return n;
@@ -140,12 +140,12 @@ static partial *take_partial(drained *h, unsigned c, unsigned count) {
   return p;
 }
 
-/* A fenced class's loaded magazine, whole. */
+/* The loaded magazine of a cache whose owner comes to it in slow paths alone, whole. */
 static void take_loaded(hak_tcache *t, unsigned c, drained *h) {
   hak_tcache_bin *b = &t->bins[c];
-  if (b->loaded == NULL || !hak_tcache_is_fenced(t, c)) return;
+  if (b->loaded == NULL || !t->all_slow) return;
   void **magazine = b->loaded, **empty = hak_magazine_empty_top(magazine, c);
-  unsigned count = (unsigned)(b->fenced_top - empty);
+  unsigned count = (unsigned)(b->top - empty);
   if (count == hak_magazine_usable[c]) {
     *magazine = h->full[c];
     h->full[c] = magazine;
@@ -159,7 +159,7 @@ static void take_loaded(hak_tcache *t, unsigned c, drained *h) {
     h->spares = spare;
   }
   b->loaded = NULL;
-  b->fenced_top = HAK_NULL_TOP;
+  b->top = HAK_NULL_TOP;
   hak_store_relaxed(&b->published, b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
@@ -398,9 +398,9 @@ void hak_tcache_fork_child_alone(void) {
     hak_tcache_bin *b = &t->bins[c];
     b->full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
     b->full_count = b->full_low = 0;
-    if (!hak_tcache_is_fenced(t, c)) continue;
+    if (!t->all_slow) continue;
     b->loaded = NULL;
-    b->fenced_top = HAK_NULL_TOP;
+    b->top = HAK_NULL_TOP;
   }
   t->stacked_bytes = 0;
   t->spares = NULL;

@@ -9,11 +9,8 @@
  * found by a walk. */
 #define STACK_BLOCKS_MAX 945
 #define SPARES_MAX (STACK_BLOCKS_MAX / (SLOTS / 2)) /* as many empty ones as a stack has */
-/* And of fenced blocks a magazine of each class beside. Both are of a thread that runs: four for each arena may have
- * all of it, more share that. Near a target there is none: 24 threads in bursts exceeded one of 150 MB by 4 % in the
- * mean. */
-#define FENCED_FIRST (hak_class_for(HAK_FAST_MAX) + 1)
-#define FENCED_CLASSES (HAK_PLAIN_CLASSES - FENCED_FIRST)
+/* That is of a thread that runs: four for each arena may have all of it, more share that. Near a target there is none:
+ * 24 threads in bursts exceeded one of 150 MB by 4 % in the mean. */
 #define RUNNING_OF_AN_ARENA 4
 
 /* Registry lock. */
@@ -47,7 +44,7 @@ static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) 
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
-    t->bins[c] = (hak_tcache_bin){.fenced_top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = HAK_BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = HAK_BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -156,18 +153,6 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
-static size_t fenced_bytes(hak_tcache *t, unsigned c) {
-  HAK_ASSERT(hak_class_size(c) > HAK_FAST_MAX);
-  return hak_tcache_is_pinned(&t->bins[c]) ? 0 : loaded_blocks(t, c) * hak_class_size(c);
-}
-
-/* From here on the short ways count on; what was taken or emptied meanwhile is missed until the next slow path. */
-static void count_fenced(hak_tcache *t) {
-  size_t bytes = 0;
-  for (unsigned c = FENCED_FIRST; c < HAK_PLAIN_CLASSES; c++) bytes += fenced_bytes(t, c);
-  t->fenced_room = (int64_t)share_of(FENCED_CLASSES * HAK_MAGAZINE_BLOCK_BYTES) - (int64_t)bytes;
-}
-
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(b->batch > 0 && loaded_blocks(t, c) == 0);
@@ -232,19 +217,6 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
-/* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this
- * one's last. */
-static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
-  count_fenced(t);
-  for (unsigned n = 1; n <= FENCED_CLASSES && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
-    unsigned c = FENCED_FIRST + (class_code - FENCED_FIRST + n) % FENCED_CLASSES;
-    if (fenced_bytes(t, c) == 0) continue;
-    flush_half(t, c, d);
-    publish_count(t, c);
-    count_fenced(t);
-  }
-}
-
 /* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   HAK_ASSERT(t->busy > 0 && t->bins[c].sentinel == 0);
@@ -273,21 +245,19 @@ static void *pop_any(hak_tcache *t, unsigned c) {
 
 void *hak_tcache_pop_any(unsigned c) {
   hak_tcache *t = hak_tls.cache;
-  return t == NULL || hak_tcache_is_fenced(t, c) ? NULL : pop_any(t, c);
+  return t == NULL || t->all_slow ? NULL : pop_any(t, c);
 }
 
 static void *pop(hak_tcache *t, unsigned c) {
-  if (HAK_HARD(RANDOM) && hak_tcache_is_fenced(t, c)) return pop_any(t, c);
+  if (HAK_HARD(RANDOM) && t->all_slow) return pop_any(t, c);
   return hak_magazine_pop(hak_tcache_top_of(t, c));
 }
 
-static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
-
-/* Near a target, blocks of whole spans are better in the pool: their pages go back, and serve any size. */
-static bool caches(unsigned c) { return cache_on() && (hak_class_size(c) <= HAK_SHARED_MAX || !hak_budget_near_now()); }
+/* Blocks of whole spans are kept by arenas. */
+static bool caches(unsigned c) { return hak_config.hot_ring_enable != 0 && hak_class_size(c) <= HAK_SHARED_MAX; }
 
 static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
-  if (HAK_UNLIKELY(!cache_on())) {
+  if (HAK_UNLIKELY(!caches(c))) {
     count_one(&t->slow_count);
     return hak_arena_alloc(c, d);
   }
@@ -302,7 +272,6 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   void *p = alloc(t, c, d);
-  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
   return p;
 }
@@ -316,9 +285,7 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   }
 #endif
   if (((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) {
-    bool on = caches(c), room = on && make_room(t, c, d);
-    if (HAK_UNLIKELY(!on)) empty_bin(t, c, d);
-    if (HAK_UNLIKELY(!room)) {
+    if (HAK_UNLIKELY(!caches(c)) || HAK_UNLIKELY(!make_room(t, c, d))) {
       hak_arena_free(p, c, d);
       return;
     }
@@ -332,15 +299,13 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
-  bool counts = hak_class_size(c) > HAK_FAST_MAX;
-  if (counts) make_fenced_room(t, c, d);
   free_block(t, p, c, d);
-  if (counts) count_fenced(t);
   hak_tcache_leave(t);
 }
 
 bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
-  return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
+  const hak_arena_bin *b = &hak_arena_current()->bins[c];
+  return t->bins[c].full != NULL || hak_load_relaxed(&b->full_count) != 0 || hak_load_relaxed(&b->slabs.kept) != 0;
 }
 
 void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
@@ -437,7 +402,7 @@ static hak_tcache *make(void) {
   return t;
 }
 
-hak_tcache *hak_tcache_attach(bool all_fenced) {
+hak_tcache *hak_tcache_attach(bool all_slow) {
   HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
   if (t == NULL) t = make();
@@ -445,8 +410,7 @@ hak_tcache *hak_tcache_attach(bool all_fenced) {
   hak_tcache_enter(t);
   init_bins(t);
   t->stacked_bytes = 0;
-  t->fenced_room = 0;
-  t->all_fenced = all_fenced;
+  t->all_slow = all_slow;
   hak_store_relaxed(&t->top, hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;

@@ -25,13 +25,9 @@ typedef struct hak_request_counts {
   uint64_t count, bytes;
 } hak_request_counts;
 
-/* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches
- * them in slow paths alone, so that a drainer may take all of what a sleeping thread has of them. */
-#define HAK_FAST_MAX HAK_SHARED_MAX
-
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
-  void **fenced_top; /* its last filled slot, where the class is fenced, or the cache put aside */
+  void **top;    /* its last filled slot, where all calls take the slow path, or the cache is put aside */
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
@@ -56,11 +52,10 @@ typedef struct hak_tcache {
   /* A bin has a sentinel. Written by the owner in a slow path, or by the drainer that found it in none */
   uint32_t has_sentinel;
   bool waiting;     /* written by the owner: for the drainer */
-  bool all_fenced;  /* written by the owner: every call has to take the slow path */
+  bool all_slow;    /* written by the owner: every call has to take the slow path */
   uint64_t reached_ms; /* reach lock: exit_ms when a drainer that goes by the clock took from it last */
   /* The owner; or the drainer that found it in no slow path. */
   size_t stacked_bytes; /* of all full magazines */
-  int64_t fenced_room;  /* bytes of blocks above HAK_FAST_MAX, not stacked, that may still be cached */
   hak_meta *spares;     /* spare metadata blocks */
   uint32_t spare_count;
   /* The owner alone. */
@@ -99,54 +94,22 @@ HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   hak_add_own(&t->busy, 0u - 1);
 }
 
-HAK_INLINE bool hak_tcache_is_fenced(const hak_tcache *t, unsigned class_code) {
-  return t->all_fenced || hak_class_size(class_code) > HAK_FAST_MAX;
-}
+/* A thread has it, and not all of its calls take the slow path. */
+HAK_INLINE bool hak_tcache_is_plain(const hak_tcache *t) { return t != NULL && !t->all_slow; }
 HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
-  return hak_tcache_is_fenced(t, class_code) ? &t->bins[class_code].fenced_top : &t->top[class_code + 1];
+  return t->all_slow ? &t->bins[class_code].top : &t->top[class_code + 1];
 }
 
 /* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one
  * (idle_since_ms UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread
- * in a slow path keeps all, and any thread the last block of a class that is not fenced. Nothing where the system has
- * no membarrier. Returns how many blocks. Caller holds no lock. */
+ * in a slow path keeps all, and any thread the last block of a class. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
-/* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of
+/* Gives the calling thread, which has none, a cache. `all_slow`: every call takes the slow path. NULL: out of
  * memory. */
-hak_tcache *hak_tcache_attach(bool all_fenced);
+hak_tcache *hak_tcache_attach(bool all_slow);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
-
-/* The short way of fenced classes, where the cache has a block or room and no drainer has claimed it. NULL or false:
- * take the long one. */
-HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
-  hak_tcache *t = hak_tls.cache;
-  if (HAK_HARD(RANDOM) || HAK_UNLIKELY(t == NULL || t->all_fenced)) return NULL;
-  void *p = NULL;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_must_restore(t))) {
-    p = hak_magazine_pop(&t->bins[class_code].fenced_top);
-    if (HAK_LIKELY(p != NULL)) t->fenced_room += hak_class_size(class_code);
-  }
-  hak_tcache_leave(t);
-  return p;
-}
-HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
-  hak_tcache *t = hak_tls.cache;
-  if (HAK_UNLIKELY(t == NULL || t->all_fenced)) return false;
-  bool room = false;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_must_restore(t))) {
-    int64_t left = t->fenced_room - (int64_t)hak_class_size(class_code);
-    room = left >= 0 && hak_magazine_push(&t->bins[class_code].fenced_top, p);
-    if (HAK_LIKELY(room)) t->fenced_room = left;
-  }
-  hak_tcache_leave(t);
-  return room;
-}
 
 /* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each
  * request ends its countdown. */
@@ -157,9 +120,9 @@ void hak_tcache_take_back(void);
 void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);
 /* A block of the class comes back. */
 void hak_tcache_free(hak_tcache *cache, void *p, unsigned class_code, hak_deferred *deferred);
-/* Whether a full magazine is there for the next refill, stacked or in the depot: a hint. */
+/* Whether a full magazine is there for the next refill, stacked or in the depot, or a block that is kept: a hint. */
 bool hak_tcache_has_magazine(const hak_tcache *cache, unsigned class_code);
-/* Any of the loaded magazine's blocks of the class, which is not fenced; NULL when the cache has none. */
+/* Any of the loaded magazine's blocks of the class; NULL when the cache has none, or all calls take the slow path. */
 void *hak_tcache_pop_any(unsigned class_code);
 /* Fills the cache of a class with `blocks` blocks, or a few more. */
 void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks, hak_deferred *deferred);

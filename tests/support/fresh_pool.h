@@ -17,6 +17,13 @@ inline void *span_address(const hak_span *s) {
 // Of spans that a test holds.
 inline const hak_pool_tags HELD_TAGS = HAK_EXTENT_TAGS;
 
+// What came back goes into the bitmaps.
+inline void settle_quick() {
+  hak_lock_take(&hak_span_pool.lock);
+  hak_quick_settle();
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 // Under ASSERT_NO_FATAL_FAILURE.
 inline void start_pool(size_t reserved_bytes) {
   hak_size_class_init(7);
@@ -29,6 +36,7 @@ inline void start_pool(size_t reserved_bytes) {
   hak_budget_count_unmapped(hak_meta_bytes() - before);
   hak_budget_held_peak = 0;
   memset(&hak_span_pool, 0, sizeof hak_span_pool);
+  memset(&hak_quick_lists, 0, sizeof hak_quick_lists);
   hak_decay_start();
 }
 

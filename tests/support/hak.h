@@ -33,6 +33,7 @@ extern "C" {
 #include "os/print.h"
 #include "pool/budget.h"
 #include "pool/meta.h"
+#include "pool/quick.h"
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
 #include "reclaim/purge.h"

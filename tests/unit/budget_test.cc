@@ -514,7 +514,7 @@ TEST_F(BudgetInVain, GivingBackStopsWhereItDoesNotHelp) {
   take(32);
   epoch(340);
   size_t first = calls_of_an_epoch(300);
-  EXPECT_GE(first, 100u) << "all that is freed goes";
+  EXPECT_GE(first, 80u) << "all that is freed goes, neighbours in one call";
   for (int i = 0; i < 3; i++) calls_of_an_epoch(300);
   EXPECT_GT(state().callbacks + hak_budget_callback_due, 0u) << "the program is still told";
   for (int i = 0; i < 8; i++) EXPECT_LE(calls_of_an_epoch(300), 10u) << i;
@@ -542,7 +542,7 @@ TEST_F(BudgetInVain, ItIsTriedAgainOnceTheTargetIsMet) {
   epoch(100);
   EXPECT_EQ(hak_budget_slack, 0u);
   calls_of_an_epoch(300);  // until it is measured again
-  EXPECT_GE(calls_of_an_epoch(300), 100u);
+  EXPECT_GE(calls_of_an_epoch(300), 80u);
 }
 
 TEST_F(BudgetInVain, OfAGroupsLimitAPartStaysFree) {

@@ -162,7 +162,18 @@ TEST_F(HeapCheck, ListNumber) {
 TEST_F(HeapCheck, TagOfSlab) { seed(&slab->tag, HAK_TAG(HAK_TAG_OWNER(slab->tag), 3), "tag"); }
 TEST_F(HeapCheck, TagNamesNobody) { seed(&slab->tag, HAK_TAG(9999, c + 1), "names no arena"); }
 TEST_F(HeapCheck, CodeOfSlab) { seed(&code_of(blocks[1]), uint8_t(3), "tag"); }
-TEST_F(HeapCheck, CodeOfFreeSpan) { seed(&code_of(freed_run), uint8_t(3), "has a code"); }
+TEST_F(HeapCheck, RangeOnAQuickList) {
+  hak_span *s = hak_region_span(r, freed_run);
+  seed(&s->tag, uint32_t(HAK_EXTENT_TAG), "somebody's as well");
+  seed(&s->span_count, uint16_t(s->span_count + 1), "another length");
+  seed(&hak_quick_lists.ranges, hak_quick_lists.ranges + 1, "as many as counted");
+}
+TEST_F(HeapCheck, CodeOfFreeSpan) {
+  hak_lock_take(&hak_span_pool.lock);
+  hak_quick_settle();
+  hak_lock_drop(&hak_span_pool.lock);
+  seed(&code_of(freed_run), uint8_t(3), "has a code");
+}
 TEST_F(HeapCheck, RunBody) {
   seed(&code_of(static_cast<char *>(run) + HAK_SPAN_SIZE), uint8_t(0), "wrong code");
 }

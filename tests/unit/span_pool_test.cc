@@ -453,6 +453,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       size_t keep = below(3) == 0 ? below(spans) : 0;  // sometimes only the tail, as a shrinking run does
       if (keep > 0) held[at] = keep;
       ASSERT_TRUE(hak_pool_give(&r->spans[at], keep, HELD_TAGS.head, &due));
+      settle_quick();
       ASSERT_EQ(r->spans[at].span_count, keep);
       model.set(at + keep, spans - keep, FREE_DIRTY);
     } else if (action < 92 && !held.empty()) {

@@ -117,7 +117,7 @@ TEST_F(Tcache, BatchesDoubleFromFour) {
 
 // Of each class a few magazines, and of all together what the second-level cache holds.
 TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
-  for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
+  for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
     size_t most = std::min<size_t>(945 / usable, 1 * HAK_MIB / (usable * size));
     for (void *p : alloc_many(size, 20 * usable)) {

@@ -1,7 +1,9 @@
 // Classes of whole spans, 60 to 256 KiB: a slab of theirs is one block.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "hak.h"
@@ -25,18 +27,53 @@ class WholeSpans : public testing::Test {
   }
 };
 
-TEST_F(WholeSpans, TheCacheServesThem) {
+bool keep(void *p, unsigned c) { return hak_arena_keep(hak_region_span(hak_region_find(p), p), p, c); }
+unsigned kept_of(unsigned c) { return hak_arena_current()->bins[c].slabs.kept; }
+
+TEST_F(WholeSpans, TheArenaKeepsThem) {
   for (size_t size : {32769, 65536, 65537, 100000, 200000, 262144}) {
     void *p = hakmem_malloc(size);
     ASSERT_NE(p, nullptr);
     size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
     EXPECT_EQ(hakmem_malloc_usable_size(p), spans - size < 4096 ? spans : spans - 4096);
     hakmem_free(p);
-    EXPECT_EQ(hak_tcache_pop(size), nullptr) << "fenced";
-    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(size)), p) << "without the long way";
-    EXPECT_TRUE(hak_tcache_push_fenced(p, hak_class_for(size)));
+    EXPECT_EQ(hak_tcache_pop(size), nullptr) << "no thread does";
+    EXPECT_EQ(hak_arena_take_kept(hak_class_for(size)), p) << "without the long way";
+    EXPECT_EQ(hak_arena_take_kept(hak_class_for(size)), nullptr);
+    EXPECT_TRUE(keep(p, hak_class_for(size)));
+    EXPECT_FALSE(keep(p, hak_class_for(size))) << "twice";
+    EXPECT_FALSE(keep(static_cast<char *>(p) + 4096, hak_class_for(size))) << "inside";
   }
   EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+TEST_F(WholeSpans, AnArenaKeepsHalfAMegabyteOfAClassOrTwo) {
+  for (size_t size : {61440, 65536, 131072, 262144}) {
+    unsigned c = hak_class_for(size), most = unsigned(std::max<size_t>(2, HAK_MAGAZINE_BLOCK_BYTES / size));
+    std::vector<void *> blocks;
+    for (unsigned i = 0; i < most + 3; i++) blocks.push_back(hakmem_malloc(size));
+    size_t before = live_spans(), spans = hak_align_up(size, HAK_SPAN_SIZE) / HAK_SPAN_SIZE;
+    for (void *p : blocks) hakmem_free(p);
+    EXPECT_EQ(kept_of(c), most);
+    EXPECT_EQ(before - live_spans(), 3 * spans) << "the others are the pool's";
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+    std::set<void *> again;
+    for (unsigned i = 0; i < most; i++) again.insert(hakmem_malloc(size));
+    EXPECT_EQ(again.size(), most);
+    EXPECT_EQ(kept_of(c), 0u);
+    for (void *p : again) hakmem_free(p);
+    give_all_back();
+    EXPECT_EQ(kept_of(c), 0u);
+  }
+}
+
+TEST_F(WholeSpans, NearATargetNoneIsKept) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
+  void *p = hakmem_malloc(100000);
+  hak_store_relaxed(&hak_budget_ceiling, size_t{1});
+  hakmem_free(p);
+  EXPECT_EQ(kept_of(hak_class_for(100000)), 0u);
+  hak_store_relaxed(&hak_budget_ceiling, ceiling);
 }
 
 TEST_F(WholeSpans, AFlushedBlockIsThePools) {
