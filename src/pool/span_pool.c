@@ -284,6 +284,10 @@ static bool is_shared(uint32_t tag) {
   return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
 }
 
+/* Heaps' ranges do not: a block of theirs that grows is to have the same neighbours in each run, since one that moves
+ * counts twice to a limit. */
+static bool goes_quickly(uint32_t tag) { return !is_shared(tag) && !HAK_TAG_IS_IN_HEAP(tag); }
+
 static void mark_large(hak_region *r, size_t index, size_t spans) {
   for (size_t at = index, n; at < index + spans; at += n) {
     n = hak_pool_in_chunk(at, index + spans);
@@ -322,7 +326,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = shared ? NULL : take_quick(spans, align, tags);
+  hak_span *span = goes_quickly(tags.head) ? take_quick(spans, align, tags) : NULL;
   if (span != NULL) {
     span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
     hak_lock_drop(&hak_span_pool.lock);
@@ -425,7 +429,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
     hak_lock_drop(&hak_span_pool.lock);
     return false;
   }
-  if (keep == 0 && !is_shared(tag))
+  if (keep == 0 && goes_quickly(tag))
     hak_quick_put(r, span);
   else
     hak_pool_free_range(span, keep, hak_pool_look());

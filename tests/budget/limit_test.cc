@@ -214,8 +214,8 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
   for (unsigned t = 0; t < THREADS; t++) {
     threads.emplace_back([&] {
       for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(1)); // until it has a cache
-      for (size_t size : {2500, 7000, 40000, 90000}) {
-        std::vector<void *> blocks(size > 32768 ? 12 : 100);
+      for (size_t size : {500, 700, 900}) {
+        std::vector<void *> blocks(1500);
         for (void *&p : blocks) p = hakmem_malloc(size);
         for (void *p : blocks) hakmem_free(p);
       }
@@ -224,9 +224,9 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
     });
     while (asleep <= t) std::this_thread::sleep_for(std::chrono::milliseconds(1)); // in turn: none has what another has freed
   }
-  EXPECT_GT(used(), 10 * MIB) << "they are to keep more than may be missing below: 11.2 MiB where one CPU runs all, 12.5 on two";
+  EXPECT_GT(used(), 5 * MIB) << "they are to keep more than may be missing below";
   std::vector<Block> blocks = fill(10000);
-  EXPECT_GE(blocks.size() * 10240, LIMIT - 6 * MIB);
+  EXPECT_GE(blocks.size() * 10240, LIMIT - 4 * MIB);
   free_all(blocks);
   end = true;
   for (std::thread &t : threads) t.join();

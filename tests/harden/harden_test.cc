@@ -153,8 +153,7 @@ TEST_P(Hardened, FreedByTwoOtherThreads) {
     victim(p);
     for (int i = 0; i < 2; i++) std::thread([p] { hakmem_free(p); }).join();
   };
-  /* What an ended thread freed is in its slab; a slab of one block is free memory then. */
-  expect_end(block_size > HAK_SHARED_MAX ? kFreeMemory : kDouble);
+  expect_end(freed_twice()); /* what an ended thread freed is in its slab */
 }
 
 TEST_P(Hardened, FreedTwiceInARowByAnotherThread) {

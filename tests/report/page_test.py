@@ -224,7 +224,7 @@ def test_text_at_exit() -> None:
     lines = {name.strip(): int(value) for name, _, value in
              (line.rpartition(" ") for line in err.splitlines()[1:25])}
     assert lines["spans"] == sum(lines[n] for n in (
-        "slabs", "extents", "extents, being freed", "heaps", "free, dirty", "free, clean", "claimed by a purge"))
+        "slabs", "extents", "extents, freed lately", "heaps", "free, dirty", "free, clean", "claimed by a purge"))
     blocks = ("free blocks", "never allocated blocks", "rest")
     assert lines["slabs"] == sum(
         v for n, v in lines.items() if n.startswith("handed out") or n in blocks)

@@ -287,7 +287,7 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
         Part("extent_tails", ROUNDING, "large blocks: rest of the last span", tails or 0, True),
         Part("cached", KEPT, "thread caches", sum(c.cached for c in classes), True),
         Part("depots", KEPT, "depots", sum(c.depots for c in classes), True),
-        Part("extents_cached", KEPT, "large blocks, being freed",
+        Part("extents_cached", KEPT, "large blocks, freed lately",
              int(codes[EXTENT_CACHED])),
         Part("huge_kept", KEPT, "freed huge blocks, kept", take("huge_kept")),
         Part("slab_free", PARTLY, "free blocks", sum(c.free for c in classes), True),

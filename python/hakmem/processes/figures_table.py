@@ -23,7 +23,7 @@ FIGURES = (
     ("extents", "count", "", "live extents"),
     ("extents", "requested", "", "of spans.extents, the requested bytes"),
     ("extents", "tail", "hakmem_extent_tail_bytes", "the ends of live extents' last spans: spans.extents - extents.requested"),
-    ("spans", "extents_cached", "hakmem_span_bytes{state=extents_cached}", "freed extents on their way to the pool"),
+    ("spans", "extents_cached", "hakmem_span_bytes{state=extents_cached}", "freed extents on quick lists"),
     ("spans", "heaps", "hakmem_span_bytes{state=heaps}", "spans that heaps have"),
     ("spans", "free_dirty", "hakmem_span_bytes{state=free_dirty}", "free, perhaps resident"),
     ("spans", "free_clean", "hakmem_span_bytes{state=free_clean}", "free and purged: resident only in a huge page"),

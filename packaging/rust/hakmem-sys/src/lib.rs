@@ -356,7 +356,7 @@ c_struct! {
         slabs: u64,
         /// live extents.
         extents: u64,
-        /// freed extents on their way to the pool.
+        /// freed extents on quick lists.
         extents_cached: u64,
         /// free, perhaps resident.
         free_dirty: u64,
