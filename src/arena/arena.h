@@ -1,7 +1,8 @@
 /* The arena box: the shared caches and slabs that threads on one CPU use, one arena a concurrency id.
  *
  * For each class an arena has one lock, a set of slabs, and a depot: full magazines of their blocks that other arenas'
- * threads freed, on their way back. Blocks of whole spans have no magazines: the set keeps some of their slabs empty. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A
+ * threads freed, on their way back. Blocks of whole spans have no magazines: the set keeps some of their slabs empty.
+ * A slab belongs to the arena that made it (tag in its metadata) until it is empty. A
  * block may lie in any thread's cache and in any depot: who owns it is settled when it is flushed into its slab's
  * bitmap.
  *

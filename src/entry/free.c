@@ -85,7 +85,8 @@ HAK_INLINE bool free_in_further(void *p) {
 
 HAK_INLINE bool keep_whole(void *p, size_t code) {
   return hak_code_is_class((unsigned)code) && hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX &&
-         HAK_LIKELY(hak_tcache_is_plain(hak_tls.cache)) && hak_arena_keep(hak_region_span(&hak_main_region, p), p, (unsigned)code - 1);
+         HAK_LIKELY(hak_tcache_is_plain(hak_tls.cache)) &&
+         hak_arena_keep(hak_region_span(&hak_main_region, p), p, (unsigned)code - 1);
 }
 
 /* An extent in the main region, where nothing comes due by it: no way out of a slow path is taken. */

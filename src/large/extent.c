@@ -47,7 +47,7 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
 }
 
 void *hak_extent_take_quick(size_t size) {
-  hak_span *s = hak_pool_take_quick(hak_extent_spans(size), HAK_EXTENT_TAGS);
+  hak_span *s = hak_pool_take_quick(hak_extent_spans(size), 1, HAK_EXTENT_TAGS);
   if (s == NULL) return NULL;
   if (!is_coloured(s) || size > usable_of(s, true))
     s->start = hak_align_down(s->start, HAK_SPAN_SIZE) + draw_colour(s, size, 1);

@@ -3,7 +3,6 @@
 
 #include "os/os.h"
 #include "pool/chunk_index.h"
-#include "pool/quick.h"
 
 /* Each range that goes is one more mapping of the process's: none that is less than half a huge page. Guards stand
  * between shorter ones. */
@@ -51,7 +50,6 @@ size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
   const hak_chunk *c = &r->chunks[chunk];
   size_t count = 0;
   hak_lock_take(&hak_span_pool.lock);
-  hak_quick_settle();
   if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS)
     count = find_leaving(c, at, clean);
   size_t first = chunk * HAK_CHUNK_SPANS + *at;

@@ -4,7 +4,6 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
-#include "pool/quick.h"
 #include "pool/span_pool.h"
 
 typedef struct range {
@@ -54,7 +53,6 @@ size_t hak_pool_last_dirty(hak_region *r, size_t end, hak_worth worth) {
   bool apart = hak_spares_large();
   hak_chunk_search small = search_for(r, false, worth, apart), huge = search_for(r, true, worth, apart);
   hak_lock_take(&hak_span_pool.lock);
-  hak_quick_settle();
   size_t of_small = hak_chunk_index_find(&small, 0, end, true), of_huge = hak_chunk_index_find(&huge, 0, end, true);
   hak_lock_drop(&hak_span_pool.lock);
   return of_small == end ? of_huge : of_huge == end ? of_small : hak_max_size(of_small, of_huge);
@@ -80,7 +78,6 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   HAK_ASSERT(max_spans > 0);
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
-  hak_quick_settle();
   range dirty = {0, 0};
   bool apart = hak_spares_large();
   if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth, apart);

@@ -2,7 +2,7 @@
 
 hak_quick hak_quick_lists;
 
-void hak_pool_free_range(hak_span *span, size_t keep, uint32_t look) {
+HAK_INLINE void free_range(hak_span *span, size_t keep, uint32_t look) {
   hak_region *r = hak_region_around(span); /* the metadata of a region lies inside it */
   size_t spans = span->span_count - keep, index = hak_region_span_index(r, span) + keep;
   HAK_ASSERT(hak_region_code_at(r, index) != HAK_CODE_NONE && hak_span_pool.live_spans >= spans);
@@ -18,6 +18,8 @@ void hak_pool_free_range(hak_span *span, size_t keep, uint32_t look) {
   hak_sub_single(&hak_span_pool.live_spans, spans);
 }
 
+void hak_pool_free_range(hak_span *span, size_t keep, uint32_t look) { free_range(span, keep, look); }
+
 bool hak_quick_settle(void) {
   hak_assert_held(&hak_span_pool.lock);
   if (hak_quick_lists.ranges == 0) return false;
@@ -25,12 +27,18 @@ bool hak_quick_settle(void) {
     for (hak_span *s = hak_quick_lists.lists[i], *next; s != NULL; s = next) {
       next = s->next;
       hak_quick_count(s->span_count, false);
-      hak_pool_free_range(s, 0, hak_load_relaxed(&s->place));
+      free_range(s, 0, hak_load_relaxed(&s->place));
     }
     hak_quick_lists.lists[i] = NULL;
   }
   HAK_ASSERT(hak_quick_lists.ranges == 0 && hak_quick_lists.spans == 0);
   return true;
+}
+
+void hak_quick_settle_all(void) {
+  hak_lock_take(&hak_span_pool.lock);
+  hak_quick_settle();
+  hak_lock_drop(&hak_span_pool.lock);
 }
 
 bool hak_quick_meets(const hak_region *r, size_t first, size_t end) {

@@ -60,6 +60,8 @@ HAK_INLINE size_t hak_pool_in_chunk(size_t at, size_t end) {
 
 /* All go into the bitmaps. False: there is none. */
 bool hak_quick_settle(void);
+/* The same without the lock: before dirty memory is looked for. */
+void hak_quick_settle_all(void);
 /* What is wrong with a range or its counts, or NULL: for the heap walk. *range: which one, NULL: none. */
 const char *hak_quick_fault(const hak_span **range);
 /* Whether one of the spans, which are accessible, is on a quick list. */

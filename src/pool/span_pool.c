@@ -221,24 +221,27 @@ static bool may_pass_over(size_t spans) {
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 
+/* NULL: none, or ranges on quick lists may do together. */
 static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(s.spans > 0 && s.spans <= HAK_CHUNK_SPANS && hak_is_pow2(s.align));
-  hak_chunk_search any = s;
-  any.apart = false;
-  hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
-  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL)
+  bool apart = s.apart;
+  hak_span *span = apart ? take_dirty(s, zeroed) : NULL;
+  if (span == NULL && apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL)
     hak_span_pool.passed_over += s.spans;
-  if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
-  if (hak_quick_settle() && (span = take_dirty(any, zeroed)) != NULL) return span;
+  s.apart = false;
+  if (span != NULL || (span = take_dirty(s, zeroed)) != NULL) return span;
+  if (hak_quick_spans() > 0) return NULL;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
-  if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
-  if ((span = take_clean(any, zeroed)) != NULL) return span;
+  s.apart = apart;
+  if (apart && (span = take_clean(s, zeroed)) != NULL) return span;
+  s.apart = false;
+  if ((span = take_clean(s, zeroed)) != NULL) return span;
   hak_region *added = hak_region_add(s.spans + hak_min_size(s.align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  return take_by_growing(any, added, false, zeroed);
+  if ((span = take_from_chunks(s, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  return take_by_growing(s, added, false, zeroed);
 }
 
 /* The first of the free spans up to the chunk's last accessible one, which end there; `end` if that is not free. */
@@ -272,7 +275,6 @@ static hak_span *take_long(size_t spans, size_t align, bool *zeroed) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span *span = NULL;
   if (HAK_HARD(GUARDS) || (hak_budget_limited() && !hak_budget_admits_locked(spans))) return NULL;
-  hak_quick_settle();
   for (unsigned i = 0, n = hak_region_count(); i < n && span == NULL; i++)
     span = take_long_from(hak_region_at(i), spans, align, zeroed);
   return span;
@@ -295,25 +297,21 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
   }
 }
 
-/* Under the lock. As much is held, or dirty, as before. */
-HAK_INLINE hak_span *take_quick(size_t spans, size_t align, hak_pool_tags tags) {
-  hak_span *span = hak_quick_take(spans, align);
-  if (span == NULL) return NULL;
-  note_live();
-  hak_takes_large = true;
-  hak_region *r = hak_pool_region_of(span);
-  size_t index = hak_region_span_index(r, span);
-  hak_store_relaxed(&span->tag, tags.head);
-  if (tags.body_code != HAK_CODE_EXTENT_BODY) hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
-  hak_pool_set_codes(r, index, 1, tags.head_code);
-  hak_add_single(&hak_os_stats.alloc, 1);
-  return span;
-}
-
-hak_span *hak_pool_take_quick(size_t spans, hak_pool_tags tags) {
+/* As much is held, or dirty, as before. */
+hak_span *hak_pool_take_quick(size_t spans, size_t align, hak_pool_tags tags) {
   if (hak_quick_spans() < spans) return NULL;
   hak_lock_take(&hak_span_pool.lock);
-  hak_span *span = take_quick(spans, 1, tags);
+  hak_span *span = hak_quick_take(spans, align);
+  if (span != NULL) {
+    note_live();
+    hak_takes_large = true;
+    hak_region *r = hak_pool_region_of(span);
+    size_t index = hak_region_span_index(r, span);
+    hak_store_relaxed(&span->tag, tags.head);
+    if (tags.body_code != HAK_CODE_EXTENT_BODY) hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
+    hak_pool_set_codes(r, index, 1, tags.head_code);
+    hak_add_single(&hak_os_stats.alloc, 1);
+  }
   hak_lock_drop(&hak_span_pool.lock);
   return span;
 }
@@ -321,21 +319,22 @@ hak_span *hak_pool_take_quick(size_t spans, hak_pool_tags tags) {
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE &&
              tags.head_code != HAK_CODE_NONE);
+  hak_span *span = goes_quickly(tags.head) ? hak_pool_take_quick(spans, align, tags) : NULL;
+  if (span != NULL) {
+    span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
+    *zeroed = false;
+    return span;
+  }
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = goes_quickly(tags.head) ? take_quick(spans, align, tags) : NULL;
-  if (span != NULL) {
-    span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
-    hak_lock_drop(&hak_span_pool.lock);
-    *zeroed = false;
-    return span;
-  }
-  span = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2
-             ? take_long(spans, align, zeroed)
-             : take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
+  bool is_long = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2;
+  if (is_long) hak_quick_settle();
+  hak_chunk_search s = {.spans = spans, .align = align, .huge = huge, .apart = apart};
+  do span = is_long ? take_long(spans, align, zeroed) : take_locked(s, zeroed);
+  while (span == NULL && hak_quick_settle());
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
@@ -359,6 +358,7 @@ hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed) {
   hak_lock_take(&hak_span_pool.lock);
   size_t from = hak_span_pool.huge_from_spans;
   bool of_huge = huge ? from != SIZE_MAX : hak_span_pool.live_spans + spans > from;
+  hak_quick_settle();
   hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = 1, .huge = of_huge}, zeroed);
   for (size_t i = 0; span != NULL && i < spans; i++) span[i].claimer = hak_thread_mark();
   if (span != NULL) hak_add_single(&hak_span_pool.claimed_spans, spans);

@@ -45,7 +45,7 @@ hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bo
 
 /* The same of a range for a large block that came back lately, or NULL. Its start is the last block's, whose colour it
  * may keep. */
-hak_span *hak_pool_take_quick(size_t spans, hak_pool_tags tags);
+hak_span *hak_pool_take_quick(size_t spans, size_t align_spans, hak_pool_tags tags);
 
 /* Takes the `extra` spans right behind `span`, if they are free or not accessible yet, for growth in place, and marks
  * them. */

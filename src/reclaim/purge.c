@@ -1,6 +1,7 @@
 #include "reclaim/purge.h"
 
 #include "pool/absent.h"
+#include "pool/quick.h"
 
 struct hak_purge_stats hak_purge_stats;
 
@@ -109,6 +110,7 @@ static HAK_TLS bool purging;
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   if (purging) return 0;
   purging = true;
+  hak_quick_settle_all();
   size_t most = dirty_now(), purged = purge_pass(keep_spans, most, HAK_WHOLE_PAGES, lazily);
   if (purged < most) purged += purge_pass(keep_spans, most - purged, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
@@ -133,6 +135,7 @@ void hak_purge_settle_chunks(uint32_t looks) {
 /* --- where the system limits what a process may have --- */
 
 static size_t withdraw(bool clean, uint32_t looks) {
+  hak_quick_settle_all();
   uint32_t now = hak_pool_look();
   size_t bytes = 0;
   for (unsigned i = 0; i < hak_region_count(); i++) {

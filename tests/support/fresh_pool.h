@@ -18,11 +18,7 @@ inline void *span_address(const hak_span *s) {
 inline const hak_pool_tags HELD_TAGS = HAK_EXTENT_TAGS;
 
 // What came back goes into the bitmaps.
-inline void settle_quick() {
-  hak_lock_take(&hak_span_pool.lock);
-  hak_quick_settle();
-  hak_lock_drop(&hak_span_pool.lock);
-}
+inline void settle_quick() { hak_quick_settle_all(); }
 
 // Under ASSERT_NO_FATAL_FAILURE.
 inline void start_pool(size_t reserved_bytes) {

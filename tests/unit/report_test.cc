@@ -169,9 +169,7 @@ TEST_F(HeapCheck, RangeOnAQuickList) {
   seed(&hak_quick_lists.ranges, hak_quick_lists.ranges + 1, "as many as counted");
 }
 TEST_F(HeapCheck, CodeOfFreeSpan) {
-  hak_lock_take(&hak_span_pool.lock);
-  hak_quick_settle();
-  hak_lock_drop(&hak_span_pool.lock);
+  hak_quick_settle_all();
   seed(&code_of(freed_run), uint8_t(3), "has a code");
 }
 TEST_F(HeapCheck, RunBody) {

@@ -33,6 +33,7 @@ class SpanPool : public testing::Test {
   void give(size_t at, size_t spans) {
     EXPECT_EQ(r->spans[at].span_count, spans);
     EXPECT_TRUE(hak_pool_give(&r->spans[at], 0, HELD_TAGS.head, &due));
+    settle_quick();
   }
 
   hak_region *r;
