@@ -185,7 +185,10 @@ class Switched(Source):
         try:
             if wait:
                 self.wait(begun_at + seconds, tick)
-            return self.ask()
+            found = self.ask()
+            if wait and is_stopped(self.pid):
+                self.cut_short = f"{STOPPED}, after {found.seconds:.1f} of {seconds:g} s"
+            return found
         except KeyboardInterrupt:
             self.interrupted, why = True, "interrupted"
         except UserError as error:
