@@ -105,6 +105,21 @@ def test_a_library_that_is_loaded_with_a_hakmem_of_its_own_is_told_of(hakmem, ma
     assert "several hakmems" not in alone.stderr
 
 
+def test_a_script_that_becomes_a_program_with_a_hakmem_shows_what_that_holds(
+    hakmem, made, tmp_path
+):
+    """The command sees the script's interpreter, and preloads one for it."""
+    script = tmp_path / "start"
+    script.write_text(f"#!/bin/sh\nexec {made / 'linked'}\n")
+    script.chmod(0o755)
+    found = hakmem("profile", "--format", "json", "--output", tmp_path / "p", "--", script)
+    assert found.returncode == 0, found.stderr
+    assert "the one that has allocated most is shown" in found.stderr
+    assert "is of keeps_it" in found.stderr
+    live = json.loads((tmp_path / "p.json").read_text())["live"]["bytes"]
+    assert HELD_BYTES / 2 < live < HELD_BYTES * 2
+
+
 def test_another_hakmem_of_the_shell_gives_way(hakmem, made, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", f"{BUILD / 'libhakmem-hardened.so'}")
     library = BUILD / "libhakmem.so"
