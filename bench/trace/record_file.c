@@ -10,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "format.h"
 
-enum { NAMES_TRIED = 10000, LIMIT_DEFAULT_MB = 4096 };
+enum { NAMES_TRIED = 10000, LIMIT_DEFAULT_MB = 4096, RECORD_NAME_BYTES = 256 };
+
+/* The folder of the file may be one that others write to. `hakmem record` resolves the links of its path, so one that is
+ * met here was put there since, and might lead anywhere: it is not followed. Nor is another file of that name. */
+static dev_t own_device;
+static ino_t own_number;
 
 static bool settings_read;
 static char base_name[RECORD_PATH_BYTES];
@@ -72,6 +78,35 @@ static bool write_header(int fd, bool forked) {
            ftruncate(fd, TRACE_HEADER_BYTES) == 0;
 }
 
+static int open_at(int folder, const char *path, int flags) {
+    char name[RECORD_NAME_BYTES];
+    size_t length = strcspn(path, "/");
+    bool is_last = path[length + strspn(path + length, "/")] == '\0';
+    if (length >= sizeof name) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(name, path, length);
+    name[length] = '\0';
+    if (!is_last) flags = O_PATH | O_DIRECTORY;
+    return openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC, 0644);
+}
+
+/* By an absolute path, folder by folder. */
+static int open_walked(const char *path, int flags) {
+    int found = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (path += strspn(path, "/"); found >= 0 && *path != '\0';) {
+        int folder = found;
+        found = open_at(folder, path, flags);
+        int error = errno;
+        close(folder);
+        errno = error;
+        path += strcspn(path, "/");
+        path += strspn(path, "/");
+    }
+    return found;
+}
+
 static int create_new(char *path, const char *name) {
     for (int n = 0; n < NAMES_TRIED; n++) {
         char ending[48] = "";
@@ -81,9 +116,18 @@ static int create_new(char *path, const char *name) {
             errno = ENAMETOOLONG;
             return -1;
         }
-        int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        int fd = open_walked(path, O_RDWR | O_CREAT | O_EXCL);
         if (fd >= 0 || errno != EEXIST) return fd;
     }
+    return -1;
+}
+
+static int reopen(const char *path) {
+    struct stat found;
+    int fd = open_walked(path, O_RDWR);
+    if (fd < 0 || (fstat(fd, &found) == 0 && found.st_dev == own_device && found.st_ino == own_number)) return fd;
+    close(fd);
+    errno = ESTALE;
     return -1;
 }
 
@@ -105,7 +149,9 @@ bool record_file_create(char *path, bool forked) {
         return false;
     }
     int fd = create_new(path, base_name);
-    bool made = fd >= 0 && write_header(fd, forked);
+    struct stat found;
+    bool made = fd >= 0 && fstat(fd, &found) == 0 && write_header(fd, forked);
+    if (made) own_device = found.st_dev, own_number = found.st_ino;
     if (!made) record_complain(base_name, error_text(errno));
     if (fd >= 0) close(fd);
     return made;
@@ -117,8 +163,7 @@ uint8_t *record_file_map(const char *path, uint64_t index) {
         record_complain("recording stops here, the file has reached its limit", path);
         return NULL;
     }
-    /* The file was made by record_file_create; a link that stands in its place by now is not it. */
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = reopen(path);
     /* Blocks are reserved first: a full disk is an error here, and would be a SIGBUS later. */
     bool room = fd >= 0 && fallocate(fd, 0, offset, TRACE_CHUNK_BYTES) == 0;
     if (fd >= 0 && !room && errno == EOPNOTSUPP)

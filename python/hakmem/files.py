@@ -216,10 +216,7 @@ def open_existing(place: Place) -> int:
     descriptor = place.open(os.O_WRONLY)
     try:
         found = os.fstat(descriptor)
-        if stat.S_ISFIFO(found.st_mode) and not is_trusted(found.st_uid):
-            told = f"it is a pipe of user {user_name(found.st_uid)}"
-            raise OSError(errno.EACCES, told)
-        require_one_name(place, found)
+        require_own(place, found)
         if stat.S_ISREG(found.st_mode):
             os.ftruncate(descriptor, 0)
         os.set_blocking(descriptor, True)
@@ -234,9 +231,11 @@ def write_to(descriptor: int, data: bytes) -> None:
         file.write(data)
 
 
-def require_one_name(place: Place, found: os.stat_result) -> None:
-    """A file of ours may have another name in a folder that others write to: then it is theirs to
-    choose which."""
+def require_own(place: Place, found: os.stat_result) -> None:
+    """A pipe of another user has that one at its other end. A file of ours may have another name in
+    a folder that others write to: then it is theirs to choose which."""
+    if stat.S_ISFIFO(found.st_mode) and not is_trusted(found.st_uid):
+        raise OSError(errno.EACCES, f"it is a pipe of user {user_name(found.st_uid)}")
     folder = os.fstat(place.folder)
     is_ours = is_trusted(folder.st_uid) and not folder.st_mode & stat.S_IWOTH
     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and not is_ours:
@@ -250,7 +249,7 @@ def open_to_append(path: str | os.PathLike, **how: object) -> IO:
             return os.fdopen(os.dup(place.descriptor), "a", **how)
         descriptor = place.open(os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            require_one_name(place, os.fstat(descriptor))
+            require_own(place, os.fstat(descriptor))
             return os.fdopen(descriptor, "a", **how)
         except BaseException:
             os.close(descriptor)

@@ -369,7 +369,7 @@ Rss:                  12 kB
 7ffd00000000-7ffd00001000 r--p 00000000 00:00 0    /with a blank (deleted)
 """
     # The kernel leaves a blank where there is no name.
-    first, second, third = parse_smaps(text.replace("00:00 0\n", "00:00 0 \n"))
+    first, second, third = parse_smaps(text.replace("00:00 0\n", "00:00 0 \n").splitlines())
     assert (first.end - first.start, first.rss, first.swap, first.huge) == (
         2 << 20, 512 << 10, 64 << 10, 256 << 10)  # fmt: skip
     assert (first.locked, second.locked) == (4 << 10, 0)

@@ -111,6 +111,17 @@ def test_other_name_of_a_file_of_ours_is_not_written_to(shared):
 
 
 @as_root
+@pytest.mark.parametrize("way", ["whole", "document", "grows"])
+def test_pipe_of_another_user_is_not_written_to(shared, way):
+    strangers.acts("mkfifo", "-m", "666", shared / "out")
+    reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises((UserError, OSError), match=r"pipe of user|no JSON file"):
+        WAYS[way](shared / "out")
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+
+
+@as_root
 def test_rights_are_not_those_that_another_user_has_chosen(shared):
     strangers.acts("install", "-m", "0666", "/dev/null", shared / "out")
     write_text(shared / "out", "new")

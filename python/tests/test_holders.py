@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from small_build import KEEPS, compile_c
 from test_top import COMMAND as TOP
 
 from hakmem.commands.run import preloading
+from hakmem.profiles.heap_profile import read_file
+from hakmem.profiles.symbols import Symboliser
 from hakmem.running import programs
 
 pytestmark = pytest.mark.turns
@@ -41,6 +44,7 @@ def made(tmp_path_factory) -> Path:
     compile_c(folder / "plain", [source], *flags)
     compile_c(folder / "linked", [source], *flags, *archive)
     compile_c(folder / "static", [source], *flags, "-static", *archive)
+    compile_c(folder / "walked", [source], *flags, "-static", "-Wl,--eh-frame-hdr", *archive)
     core = str(BUILD / "libhakmem_core.a")
     compile_c(folder / "own_names", [source], *flags, "-Dmalloc=hakmem_malloc", core, "-pthread")
     hardened = str(BUILD / "libhakmem-hardened.so")
@@ -62,13 +66,14 @@ def hakmem(tmp_path, monkeypatch):
     return start
 
 
-@pytest.mark.parametrize("name", ("plain", *HOLDERS))
+@pytest.mark.parametrize("name", ("plain", "walked", *HOLDERS))
 def test_profile_of_a_program_shows_what_its_own_hakmem_holds(hakmem, made, tmp_path, name):
     found = hakmem("profile", "--format", "json", "--output", tmp_path / "p", "--", made / name)
     assert found.returncode == 0, found.stderr
     live = json.loads((tmp_path / "p.json").read_text())["live"]["bytes"]
     assert HELD_BYTES / 2 < live < HELD_BYTES * 2, found.stderr
-    assert name == "static" or "is of keeps_it" in found.stderr
+    told = "(a static one has with -Wl,--eh-frame-hdr)" if name == "static" else "is of keeps_it"
+    assert told in found.stderr
 
 
 @pytest.mark.parametrize("name", HOLDERS)
@@ -98,6 +103,21 @@ def test_a_library_that_is_loaded_with_a_hakmem_of_its_own_is_told_of(hakmem, ma
     assert told in found.stderr or f"({plugin}, " in found.stderr, found.stderr
     alone = hakmem("profile", "--format", "folded", "--", made / "plain")
     assert "several hakmems" not in alone.stderr
+
+
+def test_a_script_that_becomes_a_program_with_a_hakmem_shows_what_that_holds(
+    hakmem, made, tmp_path
+):
+    """The command sees the script's interpreter, and preloads one for it."""
+    script = tmp_path / "start"
+    script.write_text(f"#!/bin/sh\nexec {made / 'linked'}\n")
+    script.chmod(0o755)
+    found = hakmem("profile", "--format", "json", "--output", tmp_path / "p", "--", script)
+    assert found.returncode == 0, found.stderr
+    assert "the one that has allocated most is shown" in found.stderr
+    assert "is of keeps_it" in found.stderr
+    live = json.loads((tmp_path / "p.json").read_text())["live"]["bytes"]
+    assert HELD_BYTES / 2 < live < HELD_BYTES * 2
 
 
 def test_another_hakmem_of_the_shell_gives_way(hakmem, made, monkeypatch):
@@ -151,3 +171,68 @@ def test_record_says_that_it_sees_malloc_alone(hakmem, made, build):
         recorder.write_bytes((build / "bench" / "libfloor.so").read_bytes())
     found = hakmem("record", "--", made / "own_names")
     assert "holds hakmem under names of its own" in found.stderr
+
+
+# Each way into the allocator, and sizes of each of its paths.
+WAYS = r"""
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include "hakmem/heap.h"
+#define WAY(name, call) \
+  __attribute__((noinline)) void *name(size_t n) { \
+    void *volatile p = call; \
+    return p; \
+  }
+static hakmem_heap *heap;
+static void *placed(size_t n) { void *p = 0; return posix_memalign(&p, 256, n) ? 0 : p; }
+WAY(my_malloc, malloc(n)) WAY(my_calloc, calloc(1, n)) WAY(my_realloc, realloc(malloc(n / 2), n))
+WAY(my_growing, realloc(realloc(malloc(n), n * 2), n * 4))
+WAY(my_aligned, aligned_alloc(4096, n)) WAY(my_placed, placed(n)) WAY(my_pages, valloc(n))
+WAY(my_array, reallocarray(0, 2, n)) WAY(my_heap, hakmem_heap_malloc(heap, n))
+WAY(my_zeroed_heap, hakmem_heap_calloc(heap, 1, n)) WAY(my_own, hakmem_malloc(n))
+WAY(my_aligned_heap, hakmem_heap_aligned_alloc(heap, 256, n))
+WAY(my_grown_heap, hakmem_heap_realloc(heap, hakmem_heap_malloc(heap, n / 2), n))
+int main(void) {
+  void *(*ways[])(size_t) = {my_malloc, my_calloc, my_realloc, my_growing, my_aligned, my_placed,
+    my_pages, my_array, my_heap, my_zeroed_heap, my_own, my_aligned_heap, my_grown_heap};
+  size_t sizes[] = {16, 4096, 20480, 102400, 307200, 2097152, 8388608};
+  heap = hakmem_heap_new(0);
+  for (int round = 0; round < 8; round++)
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
+      for (size_t size = 0; size < sizeof sizes / sizeof *sizes; size++)
+        free(ways[way](sizes[size]));
+}
+"""
+
+
+@pytest.mark.parametrize("archive", ["libhakmem.a", "libhakmem_core.a"])
+def test_the_first_function_shown_is_the_programs_whatever_it_calls(hakmem, tmp_path, archive):
+    """Functions of the allocator have other names now and then: here all are met."""
+    (tmp_path / "ways.c").write_text(WAYS)
+    names = "malloc calloc realloc aligned_alloc posix_memalign valloc reallocarray free"
+    own = [f"-D{name}=hakmem_{name}" for name in names.split(" ")] if "core" in archive else []
+    compile_c(tmp_path / "ways", [tmp_path / "ways.c"], "-g", "-O2", "-fno-builtin", "-w",
+              "-include", "malloc.h", "-include", "stdlib.h", "-include", "hakmem/hakmem.h", *own,
+              f"-I{ROOT / 'include'}", "-Wl,--undefined=malloc", str(BUILD / archive),
+              "-pthread")  # fmt: skip
+    found = hakmem("profile", "--rate", "64", "--set", "HAKMEM_HEAP_PROFILE_MOST=0", "--format",
+                   "json", "--output", tmp_path / "p", "--", tmp_path / "ways")  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    profile = read_file(tmp_path / "p.json")
+    symboliser = Symboliser(profile)
+    symboliser.prepare(pc for stack in profile.stacks for pc in stack.pcs)
+    first, last = set(), set()
+    for stack in profile.stacks:
+        shown = [place.frames[-1].function for place in symboliser.stack(stack.pcs)]
+        whole = [symboliser.place(pc).frames[-1].function for pc in stack.pcs]
+        if "main" in shown[:3] and len(whole) > len(shown):
+            first.add(shown[0])
+            last.add(whole[len(whole) - len(shown) - 1])
+    assert len(first) > 8
+    assert {name for name in first if not name.startswith(("my_", "placed", "main"))} == set()
+    # pprof cuts a stack at the last of the allocator's.
+    text = (ROOT / "src/report/pprof.c").read_text()
+    told = re.search(r"allocator\[\] =\n((?: *\".*\"[;\n]*)+)", text)[1]
+    known = re.compile("".join(re.findall(r'"(.*)"', told)).replace("\\\\", "\\"))
+    assert {name for name in last if not known.fullmatch(name)} == set()

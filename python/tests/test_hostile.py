@@ -32,6 +32,7 @@ from hakmem.profiles import (
     profile_html,
     profile_pprof,
     profile_view,
+    symbol_worker,
 )
 from hakmem.profiles.heap_profile import parse
 from hakmem.profiles.profile_server import ProfileCollector
@@ -280,11 +281,12 @@ def test_perf_map_on_our_side_is_the_second_choice(jail):
 # Memory.
 
 MEASURED = """
-import resource, sys
+import re, resource, sys
 sys.path[:0] = {paths!r}
 {code}
-whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-print(max(resource.getrusage(who).ru_maxrss for who in whose))
+# Not RUSAGE_SELF: what the process that started this one had before exec counts there.
+own = re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]
+print(max(int(own), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
 """
 
 
@@ -346,6 +348,20 @@ def packed(data: bytes) -> bytes:
 
 
 TYPES = b"\x0a\x02\x08\x01" + b"\x32\x00\x32\x0binuse_space"
+LONG_TEXT = b"\x32\xb0\xea\x01" + b"x" * 30_000
+HEAP_WORD, LABEL_WORDS = b"\x32\x04heap", b"\x32\x05label\x32\nlabel_name"
+PLACE = b"\x22\x04\x08\x01\x18\x05"
+# A sample at that place, and its heap's name.
+IN_HEAP = b"\x12\x0c\x0a\x01\x01\x12\x01\x01\x1a\x04\x08\x03\x10\x02"
+
+
+def labelled(number: int) -> bytes:
+    """A sample whose label has that number, and the long text as its name."""
+    low, middle, high = number & 127 | 128, number >> 7 & 127 | 128, number >> 14
+    label = b"\x1a\x06\x08\x03\x18" + bytes([low, middle, high])
+    return b"\x12\x14\x0a\x01\x01\x12\x01\x01" + label + b"\x1a\x04\x08\x04\x10\x02"
+
+
 HOSTILE_FILES = {
     "nothing": lambda: packed(bytes(300 << 20)),
     "fields": lambda: packed(b"\n" * (16 << 20)),
@@ -356,6 +372,12 @@ HOSTILE_FILES = {
     "lines": lambda: b"heap_v2/1\n" + b"\n" * (12 << 20),
     "stacks": lambda: b"heap profile: 0: 0 [0: 0] @ heapprofile\n" + b"1: 1 [1: 1] @\n" * (2 << 20),
     "maps": lambda: b"heap_v2/1\nMAPPED_LIBRARIES:\n" + b"x\n" * (12 << 20),
+    "mappings": lambda: packed(TYPES + b"\x1a\x02\x08\x01" * (2_000_000)),
+    # A long text that much refers to.
+    "paths": lambda: packed(TYPES + LONG_TEXT + b"\x1a\x02\x28\x02" * 100_000),
+    "heaps": lambda: packed(TYPES + LONG_TEXT + HEAP_WORD + PLACE + IN_HEAP * 50_000),
+    "labels": lambda: packed(
+        TYPES + LONG_TEXT + LABEL_WORDS + PLACE + b"".join(map(labelled, range(50_000)))),
 }  # fmt: skip
 
 
@@ -658,6 +680,25 @@ def test_worker_has_bounds(library):
     for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_CPU):
         assert resource.prlimit(pid, which)[0] != resource.RLIM_INFINITY
     assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
+
+
+def test_what_a_program_says_is_on_disk_makes_little_room(tmp_path, monkeypatch):
+    """Of a file system that its user answers for."""
+
+    class Room:
+        disk = 0
+
+        def allow(self, disk: int, _mapped: int) -> None:
+            self.disk += disk
+
+    (tmp_path / "file").write_bytes(bytes(1 << 16))
+    monkeypatch.setattr(symbol_worker, "TOLD_MOST", 1 << 17)
+    for kind, found in ((symbol_worker.FUSE, 1 << 17), (0xEF53, 8 << 16)):
+        monkeypatch.setattr(symbol_worker, "file_system", lambda _, kind=kind: kind)
+        files = symbol_worker.Files(os.open("/", os.O_PATH), Room())
+        for _ in range(8):
+            files.keep(os.open(tmp_path / "file", os.O_RDONLY))
+        assert files.room.disk == found
 
 
 @as_root

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hakmem import inputs
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.inputs import BYTES_MOST, read_text, read_whole
@@ -49,3 +50,30 @@ def test_open_pipe_is_read_to_its_end():
     os.close(write)
     assert read_whole(Path(f"/dev/fd/{read}")) == b"text"
     os.close(read)
+
+
+def test_what_takes_a_files_place_after_a_look_is_not_waited_for(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    os.mkfifo(path)
+    monkeypatch.setattr(inputs, "is_readable_kind", lambda _: True)
+    before = Path(os.devnull).stat()
+    monkeypatch.setattr(Path, "stat", lambda _: before)
+    with pytest.raises(UserError, match="no plain file"):
+        read_whole(path)
+
+
+def test_owner_is_that_of_the_file_that_was_read(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"text")
+    read = inputs.open_known
+
+    def then_replaced(which: Path) -> int:
+        descriptor = read(which)
+        path.unlink()
+        path.write_bytes(b"other")
+        return descriptor
+
+    before = path.stat()
+    monkeypatch.setattr(inputs, "open_known", then_replaced)
+    data, found = inputs.read_with_status(path)
+    assert (data, found.st_ino) == (b"text", before.st_ino)

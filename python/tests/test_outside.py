@@ -316,10 +316,13 @@ def test_another_program_in_its_place_is_not_touched(subject, tmp_path):
     assert subject.beat == 0
 
 
-def cut_short(process: subprocess.Popen, folder: Path, status: int, why: str) -> None:
+def cut_short(
+    process: subprocess.Popen, folder: Path, status: int, why: str, seconds: int = 100
+) -> None:
     out, err = process.communicate(timeout=100)
     assert process.returncode == status, err
-    assert re.search(why + r", after \d+\.\d of 100 s: this is what was sampled until then", err)
+    told = rf", after \d+\.\d of {seconds} s: this is what was sampled until then"
+    assert re.search(why + told, err)
     document = json.loads((folder / re.search(r"Written: (\S+)", out)[1]).read_text())
     assert document["samples"]["taken"] > 0 and document["stacks"] and document["maps"]
 
@@ -384,6 +387,17 @@ def test_one_that_is_stopped(subject, tmp_path):
     os.kill(subject.pid, signal.SIGCONT)
     time.sleep(0.5)
     assert subject.state == -1, "it is not sampled for somebody who has gone"
+
+
+def test_one_that_is_stopped_meanwhile(subject, tmp_path):
+    process = command(subject, tmp_path, "--seconds", "4")
+    subject.is_sampled()
+    time.sleep(0.5)
+    os.kill(subject.pid, signal.SIGSTOP)
+    try:
+        cut_short(process, tmp_path, 0, r"it is stopped \(kill -CONT lets it go on\)", 4)
+    finally:
+        os.kill(subject.pid, signal.SIGCONT)
 
 
 def test_one_at_rest(program, tmp_path):

@@ -492,12 +492,12 @@ def test_the_place_shown_is_in_python_where_its_functions_are_known():
     ("names", "first"),
     [
         # Where the library is linked into the program, in the order of a stack.
-        ("hak_sampled_alloc alloc_drawn alloc_class malloc_long keeper main", "keeper"),
-        ("hak_sampled_alloc alloc_drawn alloc_class malloc_slowly hak_raw_realloc f", "f"),
-        ("hak_sampled_alloc alloc_class.isra.0 malloc_long move_block.part.0 f main", "f"),
+        ("hak_sampled_alloc take_drawn take_class malloc_long keeper main", "keeper"),
+        ("hak_sampled_alloc take_drawn take_class malloc_slowly hak_raw_realloc f", "f"),
+        ("hak_sampled_alloc take_class.isra.0 malloc_long move_block.part.0 f main", "f"),
         ("malloc_long.constprop.0 f", "malloc_long.constprop.0"),
         ("hak_sampled_alloc obtain keeper obtain main", "keeper"),
-        ("hak_sampled_alloc alloc_drawn", "alloc_drawn"),
+        ("hak_sampled_alloc take_drawn", "take_drawn"),
         ("f main", "f"),
     ],
 )

@@ -572,3 +572,44 @@ def test_many_threads_and_forks_at_once(trace_build, tmp_path):
         assert ran.problem == "", ran.stderr
     assert parent.figures["unknown_frees"] == 0
     assert path.stat().st_size % CHUNK_BYTES == HEADER_BYTES
+
+
+SWAPPED = """
+import os, sys
+folder, other, how = sys.argv[1:]
+def allocate():
+    return sum(len(bytes(600 + i % 9)) for i in range(200_000))
+allocate()
+if how == "folder":
+    os.rename(folder, folder + ".old")
+    os.symlink(other, folder)
+else:
+    os.unlink(folder + "/a.trace")
+    os.link(other + "/a.trace", folder + "/a.trace")
+allocate()
+"""
+
+
+@pytest.mark.parametrize("how", ["folder", "file"])
+def test_what_takes_the_traces_place_meanwhile_is_not_written(trace_build, tmp_path, how):
+    """The folder may be another user's, who may put a link in its place at any moment."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+    (other / "a.trace").write_bytes(b"mine")
+    environment = recording_environment(folder / "a.trace", Allocator("glibc"), 100)
+    program = [sys.executable, "-I", "-S", "-c", SWAPPED, str(folder), str(other), how]
+    ran = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    assert ran.stderr.count("recording stops here") == 1
+    assert (other / "a.trace").read_bytes() == b"mine"
+
+
+def test_trace_is_not_made_behind_a_link_in_its_path(trace_build, tmp_path):
+    """`hakmem record` names a path without links: this one was put there since."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "folder").symlink_to(tmp_path / "other")
+    environment = recording_environment(tmp_path / "folder" / "a.trace", Allocator("glibc"), 100)
+    ran = subprocess.run(["/bin/ls", "/"], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0
+    assert "hakmem record: process" in ran.stderr
+    assert list((tmp_path / "other").iterdir()) == []

@@ -84,6 +84,7 @@ static int see(walk *w, int item, hak_os_place *out, const char *behind, bool *f
   if (S_ISDIR(s.st_mode)) return EISDIR;
   out->replaceable = S_ISREG(s.st_mode);
   out->there = (hak_os_identity){s.st_dev, s.st_ino};
+  if (out->replaceable) out->written_ms = (uint64_t)s.st_mtim.tv_sec * 1000 + (uint64_t)s.st_mtim.tv_nsec / 1000000;
   *found = true;
   return !out->replaceable && may_be_planted(w, &s) ? EACCES : 0;
 }
@@ -170,4 +171,11 @@ void hak_os_remove(const char *path) {
   if (hak_os_find_place(path, &place) != 0) return;
   if (place.replaceable) hak_os_remove_from(&place, place.name);
   hak_os_leave(&place);
+}
+
+uint64_t hak_os_written_ms(const char *path) {
+  hak_os_place place;
+  if (hak_os_find_place(path, &place) != 0) return 0;
+  hak_os_leave(&place);
+  return place.written_ms;
 }

@@ -15,6 +15,7 @@ typedef struct hak_os_place {
   bool replaceable; /* nothing is there, or a regular file: another file may take the name */
   bool through;     /* a link of /proc, which only the kernel can follow */
   hak_os_identity there; /* where it is not replaceable */
+  uint64_t written_ms;   /* of a regular file; 0: nothing is there */
   char name[HAK_OS_NAME_BYTES];
 } hak_os_place;
 
@@ -33,5 +34,7 @@ void hak_os_remove_from(const hak_os_place *place, const char *name);
 int hak_os_open_place(const hak_os_place *place, int *fd);
 /* The file of that path has no name any more. */
 void hak_os_remove(const char *path);
+/* When a regular file of that path was last written to, by the system's clock; 0: there is none. */
+uint64_t hak_os_written_ms(const char *path);
 
 #endif

@@ -332,6 +332,7 @@ void hak_profile_note_dropped(void) {
   hak_lock_drop(&hak_profile_lock);
 }
 
+uint64_t hak_profile_start_unix_ms(void) { return hak_profile.start_unix_ms; }
 size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&hak_stacks_live_bytes); }
 
 /* --- dumps --- */

@@ -58,6 +58,7 @@ void hak_profile_note_dropped(void);
 
 /* Live bytes as of some moment; any thread. */
 size_t hak_profile_live_bytes(void);
+uint64_t hak_profile_start_unix_ms(void); /* of the era */
 
 /* --- for dumps, under the lock --- */
 

@@ -278,7 +278,8 @@ void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]) {
  * cannot be told by their addresses (profile/profile.c). Behind hak_ and hakmem_ are those from which entry points are
  * left by a tail call. */
 static const char allocator[] =
-    "((hak|hakmem)_\\w+|malloc_long|resize_of_heap|resize_large|resize_outside_regions|move_block|grow_mapped|"
+    "((hak|hakmem)_\\w+|malloc_long|malloc_slowly|calloc_large|alloc_slowly|take_class|take_drawn|take_large|"
+    "take_counted_large|resize_of_heap|resize_large|resize_outside_regions|move_block|grow_mapped|"
     "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator "
     "new(\\[\\])?)(\\.[\\w.]+)?";
 

@@ -20,6 +20,7 @@
 #define PERIOD_MS 250 /* of looks at signals, the clock and what is live */
 #define LIMITS_MS 1000 /* of looks at the system's limits, some fifteen files; samples see what grows between two */
 #define PATH_BYTES 4096
+#define CLOCK_STEP_MS 10 /* of the clock that files are stamped by, at most: CONFIG_HZ of 100 */
 #define NEAR_FILES_MOST 64 /* as the option says */
 
 /* Where `hakmem profile PID` reads: a sealed memfd `hakmem-profile`, little-endian, open to whoever may read
@@ -60,7 +61,20 @@ static int write_numbered(unsigned number, int known) {
   return error;
 }
 
-static void write_file(void) { write_numbered(hak_add_relaxed(&files, 1), 0); }
+/* A file of this process that is there already is of another hakmem in it, which is linked into the program or a
+ * library: it stays. An older one is of a process that had the same number, as in containers. */
+static unsigned next_number(void) {
+  char path[PATH_BYTES];
+  unsigned number;
+  for (unsigned tries = 0; tries <= NEAR_FILES_MOST; tries++) {
+    number = hak_add_relaxed(&files, 1);
+    path_of(number, path);
+    if (hak_os_written_ms(path) + CLOCK_STEP_MS <= hak_profile_start_unix_ms()) break;
+  }
+  return number;
+}
+
+static void write_file(void) { write_numbered(next_number(), 0); }
 
 /* By the thread. */
 static struct near_files {
@@ -73,7 +87,7 @@ static struct near_files {
 /* The oldest one goes when the new one is whole. */
 static void write_near(void) {
   char path[PATH_BYTES];
-  unsigned number = hak_add_relaxed(&files, 1), *oldest = &near_files.kept[near_files.next];
+  unsigned number = next_number(), *oldest = &near_files.kept[near_files.next];
   if ((near_files.error = write_numbered(number, near_files.error)) != 0) return;
   path_of(*oldest, path);
   if (*oldest != 0) hak_os_remove(path);

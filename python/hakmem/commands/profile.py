@@ -150,7 +150,10 @@ def collected(
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
     if own and len(holders := hakmems_in(own[-1])) > 1:
-        told = "each has written the same files, and one of them is shown"
+        # They may have started in one millisecond. What one has allocated in all only grows.
+        by_size = sorted(own, key=lambda one: one.total.bytes)
+        own = tuple(one for one in by_size if one.started_ms == by_size[-1].started_ms)
+        told = "the one that has allocated most is shown"
         remark = f"the process has several hakmems ({', '.join(holders)}): {told}"
     if not own:
         why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"

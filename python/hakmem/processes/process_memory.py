@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from hakmem.errors import UserError
+from hakmem.running.process_words import SMAPS_MOST, lines_of, text_of
 from hakmem.running.threads import seen_by
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PRESENT, SWAPPED = np.uint64(1 << 63), np.uint64(1 << 62)
 # One read of pagemap: entries of 8 bytes for 1 GiB of addresses.
 READ_ENTRIES = 1 << 18
+# Of a name, which tells what kind a mapping is: 65,530 paths of 4 KB would be 256 MB.
+NAME_MOST = 256
 
 # ioctl PAGEMAP_SCAN of <linux/fs.h>, Linux 6.7 and newer: _IOWR('f', 16, struct pm_scan_arg).
 SCAN_REQUEST = 3 << 30 | 96 << 16 | ord("f") << 8 | 16
@@ -87,35 +90,41 @@ def how_permitted() -> str:
 
 def mappings(pid: int) -> list[Mapped]:
     with plain_errors(pid):
-        return parse_smaps(Path(f"/proc/{seen_by(pid)}/smaps").read_text(errors="replace"))
+        return parse_smaps(lines_of(seen_by(pid), "smaps", SMAPS_MOST))
 
 
-def parse_smaps(text: str) -> list[Mapped]:
-    found: list[tuple[re.Match[str], dict[str, int]]] = []
-    for line in text.splitlines():
+def parse_smaps(lines: Iterable[str]) -> list[Mapped]:
+    found: list[Mapped] = []
+    figures: dict[str, int] = {}
+    head = None
+    for line in lines:
         if begins := MAPPING.match(line):
-            found.append((begins, {}))
-        elif (field := FIELD.match(line)) and found:
-            found[-1][1][field["name"]] = int(field["kb"]) * 1024
-    names = ("Rss", "Swap", "AnonHugePages", "Locked")
-    return [
-        Mapped(int(head["start"], 16), int(head["end"], 16), head["rights"], head["path"],
-               *(figures.get(name, 0) for name in names))
-        for head, figures in found
-    ]  # fmt: skip
+            if head:
+                found.append(mapped_as(head, figures))
+            head, figures = begins, {}
+        elif field := FIELD.match(line):
+            figures[field["name"]] = int(field["kb"]) * 1024
+    return [*found, mapped_as(head, figures)] if head else found
+
+
+def mapped_as(head: re.Match[str], figures: Mapping[str, int]) -> Mapped:
+    return Mapped(
+        int(head["start"], 16), int(head["end"], 16), head["rights"], head["path"][:NAME_MOST],
+        *(figures.get(name, 0) for name in ("Rss", "Swap", "AnonHugePages", "Locked")),
+    )  # fmt: skip
 
 
 def rollup(pid: int) -> Mapping[str, int]:
     """smaps_rollup: the kernel's own sums, in bytes."""
     with plain_errors(pid):
-        text = Path(f"/proc/{seen_by(pid)}/smaps_rollup").read_text()
-    return {f["name"]: int(f["kb"]) * 1024 for f in map(FIELD.match, text.splitlines()) if f}
+        found = [FIELD.match(line) for line in lines_of(seen_by(pid), "smaps_rollup")]
+    return {f["name"]: int(f["kb"]) * 1024 for f in found if f}
 
 
 def resident_bytes(pid: int) -> int:
     """The quick figure of statm."""
     with plain_errors(pid):
-        return int(Path(f"/proc/{seen_by(pid)}/statm").read_text().split()[1]) * PAGE
+        return int(text_of(seen_by(pid), "statm").split()[1]) * PAGE
 
 
 def stack_pointers(pid: int) -> tuple[list[int], int]:
@@ -125,7 +134,7 @@ def stack_pointers(pid: int) -> tuple[list[int], int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             try:
                 # "running", or: call, arguments, stack pointer, program counter.
-                found.append(int((task / "syscall").read_text().split()[-2], 16))
+                found.append(int(text_of(pid, f"task/{task.name}/syscall").split()[-2], 16))
             except (OSError, ValueError, IndexError):
                 # The first one's stack has a name.
                 unknown += task.name != str(pid)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,15 @@ from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes import page_shape
 from hakmem.processes.process_memory import plain_errors
+from hakmem.running.process_words import (
+    ALL_MAPS_MOST,
+    COMMAND_MOST,
+    ENVIRONMENT_MOST,
+    MAPS_MOST,
+    begin_of,
+    lines_of,
+    text_of,
+)
 from hakmem.running.threads import descendants, is_zombie, seen_by
 
 NAME = "memfd:hakmem-stats"
@@ -35,6 +45,8 @@ SPAN = 1 << 16
 # The library's own bounds: its file is of 64 MiB, and its JSON of 512 KiB.
 JSON_MOST, MAP_MOST = 512 << 10, 64 << 20
 PATIENCE_S, PAUSE_S = 2.0, 0.0005
+# Descriptors that are looked at; and those of a page's name, which may be of parents, or no pages.
+OPEN_MOST, STRANGE_MOST = 1 << 17, 64
 # What the kernel keeps of a process's name.
 NAME_MOST = 15
 # Of a command line that is told.
@@ -127,15 +139,15 @@ def children_with_pages(pid: int) -> dict[int, str]:
 
 def name_of(pid: int) -> str:
     """As it can be shown: a process chooses its name itself."""
-    return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
+    return printable(text_of(pid, "comm").removesuffix("\n"))
 
 
 def title_of(pid: int) -> str:
     """The name whole, where the process was started by one that the kernel has cut short; empty of
     a process that has ended."""
     with suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n")
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        name = text_of(pid, "comm").removesuffix("\n")
+        words = begin_of(pid, "cmdline", COMMAND_MOST).split(b"\0")
         started_as = Path(os.fsdecode(words[0])).name
         is_cut = len(name.encode()) == NAME_MOST and started_as.startswith(name)
         return printable(started_as if is_cut else name).replace("/", "_")
@@ -148,24 +160,38 @@ def page_file(
     """Its descriptor in the process; or where that is closed, the mapping. The library has files
     of other names too, with headers of their own."""
     seen = seen_by(pid)
-    with os.scandir(f"/proc/{seen}/fd") as entries:
-        # By number, from the highest: that is where the library puts it.
-        for entry in sorted(entries, key=lambda e: -int(e.name)):
-            with suppress(OSError):
-                path = Path(entry.path)
-                if is_page(path.readlink(), name) and is_own(pid, path, header, place):
-                    return path
-    for line in Path(f"/proc/{seen}/maps").read_text(errors="replace").splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and is_page(Path(fields[5]), name):
-            path = Path(f"/proc/{seen}/map_files/{fields[0]}")
+    files = chain(open_files(seen, name), mapped_files(seen, name))
+    for path in islice(files, STRANGE_MOST):
+        try:
             if is_own(pid, path, header, place):
                 return path
+        except OSError as error:
+            # Only root may open what is mapped and not open any more.
+            if path.parent.name == "map_files" and isinstance(error, PermissionError):
+                raise
     return None
 
 
-def is_page(target: Path, name: str = NAME) -> bool:
-    return str(target) in (f"/{name}", f"/{name} (deleted)")
+def open_files(thread: int, name: str) -> Iterator[Path]:
+    """By number, from the highest: that is where the library puts it."""
+    with os.scandir(f"/proc/{thread}/fd") as entries:
+        numbers = sorted((int(entry.name) for entry in entries), reverse=True)
+    for number in numbers[:OPEN_MOST]:
+        path = Path(f"/proc/{thread}/fd/{number}")
+        with suppress(OSError):
+            if is_page(str(path.readlink()), name):
+                yield path
+
+
+def mapped_files(thread: int, name: str) -> Iterator[Path]:
+    for line in lines_of(thread, "maps", MAPS_MOST):
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and is_page(fields[5], name):
+            yield Path(f"/proc/{thread}/map_files/{fields[0]}")
+
+
+def is_page(target: str, name: str = NAME) -> bool:
+    return target in (f"/{name}", f"/{name} (deleted)")
 
 
 def is_own(pid: int, path: Path, header: struct.Struct, place: int) -> bool:
@@ -201,7 +227,7 @@ def mount_of(descriptor: int) -> str | None:
 
 def inner_number(pid: int) -> int:
     """Its number as the process itself knows it: in a container it is another than here."""
-    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+    for line in lines_of(pid, "status"):
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     return pid
@@ -219,10 +245,10 @@ def why_absent(pid: int, setting: str, lacks: str) -> str:
     """What a process lacks, and what to do about that: it may have the setting already."""
     begun_with = b""
     with suppress(OSError):
-        begun_with = Path(f"/proc/{seen_by(pid)}/environ").read_bytes()
-    maps = Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace")
-    has_hakmem = OF_HAKMEM.search(maps) is not None
-    if os.fsencode(setting) not in begun_with.split(b"\0"):
+        begun_with = begin_of(seen_by(pid), "environ", ENVIRONMENT_MOST)
+    maps = lines_of(seen_by(pid), "maps", ALL_MAPS_MOST)
+    has_hakmem = any(OF_HAKMEM.search(line) for line in maps)
+    if b"\0%b\0" % os.fsencode(setting) not in b"\0%b\0" % begun_with:
         now = f"; without a restart, hakmem profile {pid} shows what allocates in it"
         again = f"{setting} hakmem run -- {command_line_of(pid)}"
         absent = "" if has_hakmem else " (there is no hakmem in it)"
@@ -236,7 +262,7 @@ def command_line_of(pid: int) -> str:
     """As a shell takes it, as far as that is a line."""
     given = b""
     with suppress(OSError):
-        given = Path(f"/proc/{seen_by(pid)}/cmdline").read_bytes()
+        given = begin_of(seen_by(pid), "cmdline", LINE_MOST)
     words = given.split(b"\0")[:-1] if len(given) < LINE_MOST else ()
     line = printable(shlex.join(os.fsdecode(word) for word in words))
     return line if 0 < len(line) < LINE_MOST else "PROGRAM ARGUMENT…"

@@ -16,6 +16,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from hakmem.running.process_words import MAPS_MOST, lines_of
+
 OPENAT2_CALL = 437  # on every machine
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10
 LACKS_CALL = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
@@ -133,7 +135,7 @@ def is_mounted_by_kernel(pid: int, place: int) -> bool:
     nobody tells."""
     words = Path(f"/proc/self/fdinfo/{place}").read_text().split()
     number = words[words.index("mnt_id:") + 1]
-    for line in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines():
+    for line in lines_of(pid, "mountinfo", MAPS_MOST):
         fields = line.split()
         if fields[0] == number:
             return not fields[fields.index("-") + 1].startswith("fuse")
@@ -143,7 +145,7 @@ def is_mounted_by_kernel(pid: int, place: int) -> bool:
 def users_of(pid: int) -> tuple[int, int, list[int]]:
     """The user, group and further groups that a process has for files."""
     found: dict[str, list[int]] = {}
-    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+    for line in lines_of(pid, "status"):
         name, _, values = line.partition(":")
         if name in ("Uid", "Gid", "Groups"):
             found[name] = [int(value) for value in values.split()]

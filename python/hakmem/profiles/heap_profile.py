@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hakmem.errors import WRONG_USE, UserError
-from hakmem.inputs import read_whole
+from hakmem.inputs import read_with_status
 from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import (
     COUNT,
@@ -203,9 +203,8 @@ def known_of_both(before: HeapProfile, after: HeapProfile) -> str:
 
 def read_file(path: Path) -> HeapProfile:
     """Of any format that the library writes: its contents tell which."""
-    data = read_whole(path, BYTES_MOST)
+    data, status = read_with_status(path, BYTES_MOST)
     try:
-        status = path.stat()
         other = other_formats.document_of(data, path, round(status.st_mtime * 1000))
         found = parse(data if other is None else json.dumps(other).encode())
         return replace(found, owner=status.st_uid)

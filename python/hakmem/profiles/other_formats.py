@@ -46,6 +46,9 @@ VARINT_BYTES, DIGITS_MOST = 10, 19
 BYTES_MOST, FIELDS_MOST, NUMBERS_BYTES_MOST = 128 << 20, 2 << 20, 1 << 14
 STACKS_BYTES_MOST, STACK_BYTES, ADDRESS_BYTES = 256 << 20, 3000, 40
 LINES_MOST = 1 << 18
+# Of the characters of mappings, heaps and labels: a long name is one in the file, and one for each
+# of whatever refers to it in the document.
+NAMES_MOST = 32 << 20
 
 
 @dataclass
@@ -62,6 +65,13 @@ class Told:
     maps: list[str] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     stacks_bytes: int = 0
+    names_room: int = NAMES_MOST
+
+    def name(self, text: str) -> str:
+        self.names_room -= len(text)
+        if self.names_room < 0:
+            raise ValueError(f"its names would take more than {NAMES_MOST >> 20} MB")
+        return text
 
     def add(self, stack: Stack) -> None:
         self.stacks.append(stack)
@@ -131,7 +141,7 @@ def of_text(data: bytes, jemalloc: bool) -> Told:
     for line in filter(None, lines):
         if line == MAPPINGS:
             found_maps = itertools.islice((text for text in lines if text), LINES_MOST)
-            told.maps = [text.decode(errors="replace") for text in found_maps]
+            told.maps = [told.name(text.decode(errors="replace")) for text in found_maps]
             break
         if since := SINCE.search(line):
             told.since_ms, told.until_ms = (int(ms[-DIGITS_MOST:] or 0) for ms in since.groups(b""))
@@ -247,25 +257,25 @@ def of_message(data: bytes) -> Told:
     types = [text(first(gathered(each), 1)) for each in whole.get(1, [])]
     if "inuse_space" not in types and "alloc_space" not in types:
         raise ValueError("it has neither inuse_space nor alloc_space")
-    maps = [gathered(each) for each in whole.get(3, [])]
+    maps = map(gathered, itertools.islice(whole.get(3, []), LINES_MOST))
     places = {first(one, 1): first(one, 3) for one in map(gathered, whole.get(4, []))}
     taken_ms, took_ms = first(whole, 9) // 1_000_000, first(whole, 10) // 1_000_000
     told = Told(rate=first(whole, 12), taken_ms=taken_ms, since_ms=max(0, taken_ms - took_ms),
-                lacks=MESSAGE_LACKS, program=text(first(maps[0], 5)) if maps else "")  # fmt: skip
+                lacks=MESSAGE_LACKS)  # fmt: skip
     for comment in (text(c) for c in whole.get(13, []) if isinstance(c, int)):
         if since := SINCE.search(comment.encode()):
             told.since_ms, told.until_ms = (int(ms[-DIGITS_MOST:] or 0) for ms in since.groups(b""))
-    told.maps = [
-        f"{first(one, 2):x}-{first(one, 3):x} r-xp {first(one, 4):08x} 00:00 0 "
-        f"{text(first(one, 5))}"
-        for one in maps
-    ]
+    for one in maps:
+        path = text(first(one, 5))
+        told.program = told.program if told.maps else path
+        begin = f"{first(one, 2):x}-{first(one, 3):x} r-xp {first(one, 4):08x} 00:00 0 "
+        told.maps.append(told.name(begin + path))
     for sample in map(gathered, whole.get(2, [])):
-        told.add(stack_of(sample, types, places, text, told.labels))
+        told.add(stack_of(sample, types, places, text, told))
     return told
 
 
-def stack_of(sample: dict, types: list[str], places: dict[int, int], text, labels: dict) -> Stack:
+def stack_of(sample: dict, types: list[str], places: dict[int, int], text, told: Told) -> Stack:
     """The address of a place is in the call, one before where it returns to."""
     ids = [number for value in sample.get(1, []) for number in numbers(value)]
     figures = dict(zip(types, (n for value in sample.get(2, []) for n in numbers(value))))
@@ -276,9 +286,9 @@ def stack_of(sample: dict, types: list[str], places: dict[int, int], text, label
         raise ValueError("its figures are below 0, as of a difference")
     known = {text(first(one, 1)): one for one in map(gathered, sample.get(3, []))}
     label = first(known["label"], 3) if "label" in known else 0
-    if "label_name" in known:
-        labels[label] = text(first(known["label_name"], 2))
-    heap = text(first(known["heap"], 2)) if "heap" in known else None
+    if "label_name" in known and label not in told.labels:
+        told.labels[label] = told.name(text(first(known["label_name"], 2)))
+    heap = told.name(text(first(known["heap"], 2))) if "heap" in known else None
 
     def both(name: str) -> tuple[int, int]:
         return figures.get(f"{name}_objects", 0), figures.get(f"{name}_space", 0)

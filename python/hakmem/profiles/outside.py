@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from hakmem.errors import UserError, warn
@@ -25,12 +26,15 @@ from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import name_of, title_of
 from hakmem.profiles import profile_page
 from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, of_document
+from hakmem.running.process_words import ALL_MAPS_MOST, MAPS_MOST, lines_of
 from hakmem.running.threads import is_stopped, program_of, seen_by
 
 # Magic, beat, nothing, rate; sequence, error, address, bytes, milliseconds, nothing.
 WORDS = struct.Struct("<8sIIQIIQQII")
 MAGIC, BEAT_OFFSET, RATE_OFFSET = b"hakmemA1", 8, 16
-NOTE_NAME, NOTE_TYPE, NOTES_MOST = b"hakmem\0", 1, 1 << 16
+NOTE_NAME, NOTE_TYPE = b"hakmem\0", 1
+# Of a module: a linker makes twenty parts, and notes of some hundred bytes. And of modules.
+PARTS_MOST, NOTES_MOST, MODULES_MOST = 256, 1 << 14, 4096
 HEAD, PART, NOTE = (
     struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ"), struct.Struct("<III"),
 )  # fmt: skip
@@ -181,7 +185,10 @@ class Switched(Source):
         try:
             if wait:
                 self.wait(begun_at + seconds, tick)
-            return self.ask()
+            found = self.ask()
+            if wait and is_stopped(self.pid):
+                self.cut_short = f"{STOPPED}, after {found.seconds:.1f} of {seconds:g} s"
+            return found
         except KeyboardInterrupt:
             self.interrupted, why = True, "interrupted"
         except UserError as error:
@@ -277,8 +284,14 @@ class Answer:
 
 def mapping_lines(pid: int) -> list[str]:
     """Those that have code or a file, as the library's own answers."""
-    lines = Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace").splitlines()
-    return [line for line in lines if "/" in line or "[vdso]" in line or line.split()[1][2] == "x"]
+    found, left = [], MAPS_MOST
+    for line in lines_of(seen_by(pid), "maps", ALL_MAPS_MOST):
+        if "/" in line or "[vdso]" in line or line.split()[1][2] == "x":
+            left -= len(line)
+            if left < 0:
+                break
+            found.append(line)
+    return found
 
 
 def mappings_of(pid: int) -> list[Mapped]:
@@ -294,11 +307,11 @@ def at(memory: int, address: int, count: int) -> bytes:
 
 def find_words(memory: int, mappings: list[Mapped]) -> int | None:
     """Their address: of the program itself, where it has them, else of the first library."""
-    for one in mappings:
-        if one.offset == 0 and one.path.startswith("/"):
-            for address in noted(memory, one.start):
-                if at(memory, address, len(MAGIC)) == MAGIC:
-                    return address
+    begins = (one.start for one in mappings if one.offset == 0 and one.path.startswith("/"))
+    for start in islice(begins, MODULES_MOST):
+        for address in noted(memory, start):
+            if at(memory, address, len(MAGIC)) == MAGIC:
+                return address
     return None
 
 
@@ -308,11 +321,16 @@ def noted(memory: int, start: int) -> Iterator[int]:
     if len(data) < HEAD.size or data[:6] != b"\x7fELF\x02\x01":
         return
     _, _, _, _, _, offset, _, _, _, size, count, *_ = HEAD.unpack(data)
+    count = min(count, PARTS_MOST)
     table = at(memory, start + offset, count * PART.size) if size == PART.size else b""
     parts = list(PART.iter_unpack(table[: len(table) // PART.size * PART.size]))
     bias = next((start - p[3] for p in parts if p[0] == LOAD_PART and p[2] == 0), start)
+    left = NOTES_MOST
     for kind, _, _, address, _, length, _, _ in parts:
-        if kind == NOTE_PART and length <= NOTES_MOST:
+        left -= length if kind == NOTE_PART else 0
+        if left < 0:
+            return
+        if kind == NOTE_PART:
             yield from of_notes(at(memory, bias + address, length), bias + address)
 
 

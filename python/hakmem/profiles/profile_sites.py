@@ -148,7 +148,12 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
             f"{samples['dropped']:,} samples of {samples['taken']:,} were dropped for lack of "
             "room: the estimates are too low by that part"
         )
-    if samples["stacks_dropped"]:
+    if samples["stacks_dropped"] and not any(stack.pcs for stack in profile.stacks):
+        yield (
+            f"{samples['stacks_dropped']:,} samples have no stack: the program has no table to "
+            "walk it by (a static one has with -Wl,--eh-frame-hdr)"
+        )
+    elif samples["stacks_dropped"]:
         yield f"{samples['stacks_dropped']:,} stacks were dropped for lack of room"
     if samples["labels_evicted"]:
         yield (

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hakmem.profiles.foreign_files import open_mapped, open_root, users_of
+from hakmem.running.process_words import text_of
 
 # An answer to so many addresses.
 BATCH, ANSWER_MOST = 128, 64 << 20
@@ -122,7 +123,7 @@ class Reader:
 def cpu_time(pid: int) -> tuple[str, ...]:
     """In ticks, of user and system."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = text_of(pid, "stat")
     except OSError:
         return ()
     return tuple(text.rpartition(")")[2].split()[11:13])

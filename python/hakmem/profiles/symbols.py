@@ -32,11 +32,17 @@ ALLOCATING = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|"
     r"operator new(\[\])?(\(.*)?|hak_\w+|hakmem_\w+)(\.\w+)*$"
 )
-# Of hakmem too, where it is linked into the program; frames of it are no more than so many.
+# Of hakmem too, where it is linked into the program: static functions between its own (compare
+# src/report/pprof.c). Names of the program's can be the same, in other files; frames of it are no
+# more than so many.
 ALLOCATING_INSIDE = re.compile(
-    r"^(alloc_drawn|alloc_class|alloc_slow|malloc_long|malloc_slowly|move_block|grow_mapped|"
-    r"obtain|resize_(slowly|extent|huge|outside_regions))(\.\w+)*$"
+    r"^(alloc|alloc_in_default|alloc_in_main|alloc_slow|alloc_slowly|attempt|calloc_large|"
+    r"grow_mapped|malloc_long|malloc_near|malloc_slowly|move_block|new_form(_nothrow)?|new_place|"
+    r"note_(alloc|due)|obtain|resize(_by_pages|_empty|_in_place|_in_slab|_large|_large_of_heap|"
+    r"_mapping|_of_heap|_outside_regions)?|serve|take_(class|class_from|counted_large|drawn|large|"
+    r"quick))(\.\w+)*$"
 )
+SOURCES = re.compile(r"(^|/)(entry|harden|profile|guard|heap|je)/\w+\.[ch]$")
 ALLOCATING_MOST = 16
 
 
@@ -57,7 +63,9 @@ class Place:
 
     @property
     def allocates_inside(self) -> bool:
-        return ALLOCATING_INSIDE.match(self.frames[-1].function) is not None
+        frame = self.frames[-1]
+        is_ours = not frame.file or SOURCES.search(frame.file)
+        return bool(is_ours and ALLOCATING_INSIDE.match(frame.function))
 
 
 def is_hakmem(path: str) -> bool:

@@ -30,6 +30,7 @@ from hakmem.running.launching import (
     run_once,
     signal_name,
 )
+from hakmem.running.process_words import MAPS_MOST, lines_of
 from hakmem.running.threads import children_of, descendants, seen_by
 from hakmem.running.witness import Counter, Runner
 
@@ -109,11 +110,11 @@ class Server:
         if self.library is None or not self.pid:
             return
         try:
-            maps = Path(f"/proc/{seen_by(self.pid)}/maps").read_text(errors="replace")
+            maps = list(lines_of(seen_by(self.pid), "maps", MAPS_MOST))
         except OSError:
             return
         real = str(self.library.resolve())
-        if maps and not any(line.endswith(f" {real}") for line in maps.splitlines()):
+        if maps and not any(line.endswith(f" {real}") for line in maps):
             raise ServerError(f"the server runs without {self.library}")
 
     def has_ended(self) -> bool:

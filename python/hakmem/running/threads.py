@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from hakmem.running.process_words import COMMAND_MOST, begin_of, text_of
+
 
 def state_of(thread: int) -> str:
     """The letter in /proc; X where it is gone."""
     try:
-        stat = Path(f"/proc/{thread}/stat").read_text(errors="replace")
+        stat = text_of(thread, "stat")
     except OSError:
         return "X"
     return stat.rpartition(")")[2].split()[0]
@@ -60,9 +62,9 @@ STARTED_WITHIN_S, EXEC_WITHIN_S, LOOK_EACH_S = 30.0, 0.2, 0.02
 def is_starting(pid: int) -> bool:
     """Whether a process is this command, and has not started its program yet."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        words = begin_of(pid, "cmdline", COMMAND_MOST).split(b"\0")[:-1]
         is_python = Path(program_of(pid)).name.startswith("python")
-        named = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+        named = text_of(pid, "comm").rstrip("\n")
     except OSError:
         return False
     begun = [Path(os.fsdecode(word)).name for word in words[1:4]]
@@ -84,7 +86,7 @@ def await_start(pid: int) -> None:
 def is_between(pid: int) -> bool:
     """In the middle of an exec a process has no command line; threads of the kernel never have."""
     try:
-        return not has_ended(pid) and not Path(f"/proc/{pid}/cmdline").read_bytes()
+        return not has_ended(pid) and not begin_of(pid, "cmdline", 1)
     except OSError:
         return False
 
@@ -92,7 +94,7 @@ def is_between(pid: int) -> bool:
 def waited_for(pid: int) -> int:
     """The program that this process of ours has started and waits for; 0 of any other process."""
     try:
-        if Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n") != WAITING:
+        if text_of(pid, "comm").rstrip("\n") != WAITING:
             return 0
     except OSError:
         return 0

@@ -28,6 +28,7 @@ from hakmem.plain_text import printable
 from hakmem.running import interruption, programs
 from hakmem.running.handover import handing_over
 from hakmem.running.launching import Outcome, Start, run
+from hakmem.running.process_words import MAPS_MOST, lines_of
 from hakmem.running.threads import program_of, seen_by
 
 # From <linux/ptrace.h>.
@@ -76,7 +77,7 @@ class Counter:
             pid = seen_by(pid)
             own = [
                 line.split(maxsplit=5)
-                for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+                for line in lines_of(pid, "maps", MAPS_MOST)
                 if line.endswith(f" {self.library}")
             ]
             ranges = [[int(end, 16) for end in fields[0].split("-")] for fields in own]
