@@ -33,8 +33,10 @@ static void end_uncached(hak_deferred *d) {
 /* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks
  * there empties others. NULL: take another way. */
 static void *take_uncached(size_t size, size_t align) {
-  int c = size > HAK_SHARED_MAX ? -1 : hak_class_for_aligned(size, align);
-  if (c < 0 || !hak_started() || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size))
+  int c = size > HAK_SHARED_MAX  ? -1
+          : align <= HAK_GRANULE ? (int)hak_class_for(size)
+                                 : hak_class_for_aligned(size, align);
+  if (c < 0 || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size))
     return NULL;
   hak_deferred d = {0};
   hak_slow_entry(hak_pool_is_full());
