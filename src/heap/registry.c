@@ -457,7 +457,11 @@ hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
   return NULL;
 }
 
+/* Where a heap above would refuse, those below it are not charged for a moment: others' requests would be refused by
+ * these, which have room. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
+  hak_heap *refuser = heap->parent == NULL ? NULL : hak_heap_refuser(heap, bytes);
+  if (refuser != NULL) return refuser;
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     if (HAK_LIKELY(charge_one(h, bytes))) continue;
     charge_back_up_to(heap, h, bytes);
