@@ -38,7 +38,7 @@ static void keep_to_target(hak_deferred *d) {
 /* Once a decay time, behind a look: what sleeping threads' caches have of heaps, and what empty heaps keep. */
 static void decay_heaps(uint64_t now_ms, hak_deferred *d) {
   static uint64_t last_ms; /* relaxed */
-  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || hak_heap_count() == 0) return;
+  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || !hak_heap_some()) return;
   hak_store_relaxed(&last_ms, now_ms);
   hak_heap_decay_others(d);
   hak_heap_trim_some(d);

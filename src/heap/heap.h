@@ -166,7 +166,8 @@ void hak_heap_show_end(hak_heap *shown);
 /* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was,
  * and returned. */
 hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
-size_t hak_heap_count(void);
+size_t hak_heap_count(void); /* without deleted ones */
+bool hak_heap_some(void);    /* of either */
 uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too

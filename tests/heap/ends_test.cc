@@ -1206,6 +1206,30 @@ TEST(Empty, CachesOfSleepingThreadsKeepNothing) {
   EXPECT_EQ(heap.live(), 0u);
 }
 
+// Where there is no other heap, too. A slab that has a live block stays.
+TEST(Empty, DeletedHeapsKeepNothing) {
+  hakmem_heap *heap = new_heap();
+  void *last = hakmem_heap_malloc(heap, 16);
+  for (int round = 0; round < 3; round++) work(heap);
+  hakmem_heap_delete(heap);
+  ASSERT_EQ(hakmem_heap_list(nullptr, nullptr), 0u);
+  size_t held = process_stats().heaps_held;
+  static uint64_t ms;
+  ms = hak_os->now_ms();
+  hak_os_ops fast = *hak_os;
+  fast.now_ms = [] { return ms; };
+  hak_os = &fast;
+  for (int turn = 0; turn < 20; turn++) {
+    ms += 10000;
+    hak_deferred d = {};
+    hak_slow_exit(&d);
+  }
+  hak_os = &hak_os_linux;
+  EXPECT_GT(held, 256 * KIB);
+  EXPECT_LE(process_stats().heaps_held, 64 * KIB) << "a span of pieces, for the last block";
+  hakmem_free(last);
+}
+
 // A kept mapping serves the next block, and counts as what was asked for.
 TEST(Empty, MappingsServeLaterBlocks) {
   Heap heap(60 * MIB);
