@@ -354,6 +354,7 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   EXPECT_TRUE(hak_pool_give(before, 0, HELD_TAGS.head, &due));
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
   EXPECT_TRUE(hak_pool_give(s, 0, HELD_TAGS.head, &due));
+  settle_quick();
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
