@@ -181,7 +181,7 @@ bool hak_arena_put_magazine(void **magazine, unsigned c) {
 
 /* Free blocks in depots, this arena's first, and of other arenas, before unused memory is touched: each arena's need of
  * a class peaks at a time of its own, and the process would hold the sum of the peaks. No lock is waited for. */
-static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
+static HAK_NOINLINE unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
   uint32_t count = hak_arena_count(), id = self->id;
   for (uint32_t tries = (uint32_t)hak_min_size(count, VICTIMS_MAX + 1); tries > 0;
        tries--, id = id + 1 == count ? 0 : id + 1) {
@@ -254,7 +254,21 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
   put(blocks, count, c, "when its class was flushed", d);
 }
 
-void hak_arena_free(void *p, unsigned c, hak_deferred *d) { put(&p, 1, c, "at the call", d); }
+/* Nearly all are put at the first look. */
+static bool put_one(hak_arena *a, void *p, unsigned c, bool *purge_due) {
+  hak_arena_bin *b = bin_of(a, c);
+  hak_verdict verdict;
+  hak_lock_take(&b->lock);
+  unsigned n = hak_slab_set_put(&b->slabs, tag_of(a, c), &p, 1, &verdict, purge_due);
+  note_spare(b);
+  hak_lock_drop(&b->lock);
+  return n == 1;
+}
+
+void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
+  hak_arena *a = owner_of(p, c);
+  if (HAK_UNLIKELY(a == NULL) || HAK_UNLIKELY(!put_one(a, p, c, &d->purge_due))) put(&p, 1, c, "at the call", d);
+}
 
 /* --- single blocks --- */
 

@@ -24,7 +24,8 @@ void *hak_totals_malloc_slow(size_t size) {
   void *p = HAK_UNLIKELY(size >= hak_oversize) && !hak_tls.in_heap
                 ? hak_heap_alloc(hak_oversize_heap, size, HAK_GRANULE, true, &zeroed)
                 : NULL;
-  return p != NULL ? p : hak_malloc_slow(size);
+  if (p == NULL && hak_fills_with_zeros(size)) return hak_calloc(1, size);
+  return hak_totals_new(p != NULL ? p : hak_malloc_slow(size));
 }
 
 static HAK_TLS struct {
@@ -50,10 +51,14 @@ static void tell(void) {
 #define NEW_BYTE 0xa5
 #define FREED_BYTE 0x5a
 
+static void fill(void *p, size_t bytes) {
+  (hak_fill_bits & HAK_FILL_ZERO) != 0 ? hak_clear(p, bytes) : (void)memset(p, NEW_BYTE, bytes);
+}
+
 void hak_fill_new(void *p, size_t from) {
   size_t size = hak_block_size(p);
   if ((hak_fill_bits & (HAK_FILL_ZERO | HAK_FILL_NEW)) != 0 && size > from)
-    memset((char *)p + from, (hak_fill_bits & HAK_FILL_ZERO) != 0 ? 0 : NEW_BYTE, size - from);
+    fill((char *)p + from, size - from);
   tell();
 }
 

@@ -18,13 +18,11 @@
 
 HAK_LINK_INIT;
 
-/* memset would make all pages resident of a block that will stay sparse. */
 static void *calloc_large(size_t bytes, size_t align, const void *caller) {
   bool zeroed = false, was = HAK_UNLIKELY(hak_tls.in_heap) && hak_caller_keeps(caller) && hak_heap_suspend();
   void *p = hak_raw_large(bytes, align, true, &zeroed);
   hak_heap_resume(was);
-  if (p != NULL && !zeroed) bytes = hak_totals_whole(p, bytes);
-  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
+  if (p != NULL && !zeroed) hak_large_clear(p, hak_totals_whole(p, bytes));
   return hak_or_no_memory(hak_totals_add(p));
 }
 
@@ -71,7 +69,8 @@ void hak_free_sized(void *p, size_t size) {
 /* --- aligned allocation in its historical forms --- */
 
 void *hak_aligned(size_t align, size_t size) {
-  return HAK_LIKELY(hak_is_pow2(align)) ? hak_aligned_as(align, size, HAK_FAMILY_MALLOC) : hak_invalid();
+  if (HAK_UNLIKELY(!hak_is_pow2(align))) return hak_invalid();
+  return hak_fills_with_zeros(size) ? hak_aligned_calloc(align, 1, size) : hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
 }
 
 void *hak_aligned_calloc(size_t align, size_t count, size_t size) {

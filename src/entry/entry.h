@@ -3,6 +3,8 @@
 #ifndef HAK_ENTRY_ENTRY_H
 #define HAK_ENTRY_ENTRY_H
 
+#include <string.h>
+
 #include "hakmem/hakmem.h"
 #include "entry/totals.h"
 #include "harden/harden.h"
@@ -40,6 +42,14 @@ void *hak_pvalloc(size_t size);
 size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
+
+/* Makes the bytes at p, a new block or the end of one, read as zero. */
+HAK_INLINE void hak_clear(void *p, size_t bytes) {
+  if (HAK_LIKELY(bytes <= HAK_SHARED_MAX))
+    memset(p, 0, bytes);
+  else
+    hak_large_clear(p, bytes);
+}
 
 /* Whether an option is set whose purpose needs files of /proc or of a cgroup to be read. */
 bool hak_asks_for_files(void);
@@ -89,7 +99,7 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 /* The same, in totals: a block from the cache is of the request's class. */
 HAK_INLINE void *hak_counted_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
-  if (HAK_UNLIKELY(p == 0)) return hak_totals_new(hak_totals_malloc_slow(size));
+  if (HAK_UNLIKELY(p == 0)) return hak_totals_malloc_slow(size);
   hak_totals_count(hak_class_size(hak_class_for(size)));
   if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
   return p;

@@ -54,20 +54,12 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   return malloc_long(heap, size);
 }
 
-/* Pages of a mapping that was a block before are taken away: memset would make all of them resident. */
-static void zero(void *p, size_t bytes) {
-  if (bytes > HAK_EXTENT_MAX && hak_region_find(p) == NULL &&
-      hak_os_decommit_piece(p, hak_align_up(bytes, hak_os_page_size())))
-    return;
-  memset(p, 0, bytes);
-}
-
 HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
   size_t bytes;
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
-  if (p != NULL && !zeroed) zero(p, hak_totals_whole(p, bytes));
+  if (p != NULL && !zeroed) hak_clear(p, hak_totals_whole(p, bytes));
   return hak_or_no_memory(p);
 }
 

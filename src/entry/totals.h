@@ -32,6 +32,11 @@ HAK_COLD void hak_fill_freed(void *p);
 /* Requests of malloc from so many bytes on come from a heap of their own; SIZE_MAX: none do. Set once. */
 extern HAK_HIDDEN size_t hak_oversize;
 extern HAK_HIDDEN struct hakmem_heap *hak_oversize_heap;
+/* Whether such a new block is filled with zeros: it is asked for as one that reads so, which touches no pages. */
+HAK_INLINE bool hak_fills_with_zeros(size_t size) {
+  return HAK_TOTALS && HAK_UNLIKELY((hak_fill_bits & HAK_FILL_ZERO) != 0) && size > HAK_SHARED_MAX;
+}
+/* Counts the block, and fills it. */
 void *hak_totals_malloc_slow(size_t size);
 
 /* Of the calling thread: what it resizes stays in its arena, wherever the thread's requests go. */

@@ -229,7 +229,7 @@ void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   zeroed = false;
   void *p =
       is_kept ? alloc_in_main(bytes, align, HAK_FAMILY_MALLOC) : alloc(bytes, align, HAK_FAMILY_MALLOC, false, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  if (p != NULL && !zeroed) hak_clear(p, bytes);
   return p;
 }
 

@@ -33,8 +33,10 @@ static void end_uncached(hak_deferred *d) {
 /* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks
  * there empties others. NULL: take another way. */
 static void *take_uncached(size_t size, size_t align) {
-  int c = size > HAK_SHARED_MAX ? -1 : hak_class_for_aligned(size, align);
-  if (c < 0 || !hak_started() || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size))
+  int c = size > HAK_SHARED_MAX  ? -1
+          : align <= HAK_GRANULE ? (int)hak_class_for(size)
+                                 : hak_class_for_aligned(size, align);
+  if (c < 0 || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size))
     return NULL;
   hak_deferred d = {0};
   hak_slow_entry(hak_pool_is_full());
@@ -58,7 +60,7 @@ static bool give_uncached(void *p) {
 
 /* All of a block that is new: growth promises zeros from its usable size on. */
 static void *zero(void *p, bool zeroed) {
-  if (p != NULL && !zeroed) memset(p, 0, hak_totals_size(p));
+  if (p != NULL && !zeroed) hak_clear(p, hak_totals_size(p));
   return p;
 }
 
@@ -97,6 +99,7 @@ void *mallocx(size_t size, int flags) {
   if (HAK_LIKELY(flags == 0) && HAK_LIKELY(!hak_tls.in_heap)) return hak_malloc(size);
   size_t align = HAK_JE_ALIGN(flags);
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX / 2 || !hak_start()) return hak_no_memory();
+  if (hak_fills_with_zeros(size)) flags |= HAK_JE_ZERO;
   return hak_or_no_memory(HAK_JE_ARENA(flags) != 0 ? alloc_in(HAK_JE_ARENA(flags) - 1, size, align, flags)
                                                    : alloc_plain(size, align, flags));
 }
@@ -122,7 +125,7 @@ void sdallocx(void *p, size_t size, int flags) {
 /* --- resizing --- */
 
 static void fill_zero(void *p, size_t from, size_t to) {
-  if (to > from) memset((char *)p + from, 0, to - from);
+  if (to > from) hak_clear((char *)p + from, to - from);
 }
 
 /* ZERO: what the new block has beyond `before` is zero. */

@@ -1,7 +1,5 @@
 #include "large/extent.h"
 
-#include <string.h>
-
 #include "large/dense.h"
 #include "pool/budget.h"
 
@@ -15,17 +13,6 @@ static void drop_tail(hak_span *s, size_t size) {
   char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
   if (hak_budget_of_group()) hak_os_split_huge(tail, bytes);
   if (hak_os_decommit_piece(tail, bytes)) hak_budget_note_purged(bytes);
-}
-
-bool hak_extent_zero(void *p, size_t size) {
-  size_t page = hak_os_page_size();
-  char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page),
-       *last = (char *)hak_align_down((uintptr_t)end, page);
-  HAK_ASSERT(first < last);
-  if (hak_region_find(p) == NULL || !hak_os_decommit_piece(first, (size_t)(last - first))) return false;
-  memset(start, 0, (size_t)(first - start));
-  memset(last, 0, (size_t)(end - last));
-  return true;
 }
 
 bool hak_requests_noted;

@@ -46,9 +46,6 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 hak_verdict hak_extent_claim(hak_region *region, void *p);
 /* The second half: gives it to the pool. */
 void hak_extent_give(hak_region *region, void *p, bool *purge_due);
-/* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed
- * that counts. */
-bool hak_extent_zero(void *p, size_t size);
 size_t hak_extent_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */
 bool hak_extent_resize(hak_region *region, void *p, size_t size, bool *purge_due);

@@ -1,5 +1,8 @@
 #include "large/large.h"
 
+#include <string.h>
+
+#include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
 #include "large/kept.h"
@@ -38,4 +41,21 @@ void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   if (p != NULL || extent_first || size > HAK_EXTENT_LONGEST || align > HAK_EXTENT_LONGEST) return p;
   if ((size > HAK_EXTENT_CHUNK || align > HAK_HUGE_PAGE) && !hak_os_has_all_mappings()) return NULL;
   return hak_extent_alloc(size, align, zeros, zeroed);
+}
+
+/* Gives whole pages back. False: the system refused; nothing changed that counts. */
+static bool clear_by_pages(char *start, char *end, bool is_mapping) {
+  size_t page = hak_os_page_size();
+  char *first = (char *)hak_align_up((uintptr_t)start, page), *last = (char *)hak_align_down((uintptr_t)end, page);
+  if (first >= last) return false;
+  size_t bytes = (size_t)(last - first);
+  if (!(is_mapping ? hak_os_decommit_mapping(first, bytes) : hak_os_decommit_piece(first, bytes))) return false;
+  memset(start, 0, (size_t)(first - start));
+  memset(last, 0, (size_t)(end - last));
+  return true;
+}
+
+void hak_large_clear(void *p, size_t bytes) {
+  bool is_mapping = hak_region_find(p) == NULL, by_pages = is_mapping || hak_dense_is_sparse(bytes);
+  if (!by_pages || !clear_by_pages(p, (char *)p + bytes, is_mapping)) memset(p, 0, bytes);
 }

@@ -14,5 +14,8 @@ size_t hak_good_size(size_t size, size_t align);
 void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* Hands a kept mapping out again, which has that, and is at most a quarter larger; NULL: none fits. */
 void *hak_large_reuse(size_t size, size_t align);
+/* Makes the bytes at p, of a block above 32 KiB, read as zero. memset would make all their pages resident: those of a
+ * mapping, and where such blocks have been sparse, are given back instead. */
+void hak_large_clear(void *p, size_t bytes);
 
 #endif

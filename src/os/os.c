@@ -234,7 +234,7 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }
 
-bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
+bool hak_os_decommit_mapping(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
 /* Each mapping over a piece may split the one around it, and the program needs some itself. So none that is less than a
  * huge page. */

@@ -99,9 +99,8 @@ bool hak_os_decommit(void *addr, size_t size_bytes);
 /* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their
  * place would be one more of the process's, which may have 65,530. */
 bool hak_os_decommit_piece(void *addr, size_t size_bytes);
-/* The same inside a mapping that the caller has made and never unmaps: there may be more of those than this box
- * notes. */
-bool hak_os_decommit_table(void *addr, size_t size_bytes);
+/* The same inside a mapping of the caller's, a table's or a block's: there may be more of those than this box notes. */
+bool hak_os_decommit_mapping(void *addr, size_t size_bytes);
 /* Whether all of it has the same access, advice, lock and memory policy, so that it is one mapping to the kernel. False
  * also where that cannot be told. What lies behind it is mapped, or nobody's. */
 bool hak_os_is_one_mapping(void *addr, size_t size_bytes);

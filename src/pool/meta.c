@@ -185,7 +185,7 @@ static size_t purge_mapping(mapping *m) {
   size_t purged = 0;
   for (size_t first = 0; claim_pages(m, first); first = claimed.first + claimed.count) {
     size_t bytes = claimed.count * HAK_META_SIZE;
-    bool gone = hak_os_decommit_table((char *)m + claimed.first * HAK_META_SIZE, bytes);
+    bool gone = hak_os_decommit_mapping((char *)m + claimed.first * HAK_META_SIZE, bytes);
     purged += gone ? bytes : 0;
     hak_lock_take(&hak_meta_lock);
     unclaim_locked(gone);

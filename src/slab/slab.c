@@ -72,6 +72,18 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s, unsigned n) {
   hak_slab_settle_count(s, n);
 }
 
+/* The same when blocks have been taken. A slab that stays on its list, of the first three, is settled for as many free
+ * blocks as before, unless that was for more than come back. */
+HAK_INLINE void settle_after_take(hak_slab_set *set, hak_span *s, unsigned n) {
+  unsigned quarter = s->blocks >> 2, least = s->list * quarter;
+  if (HAK_LIKELY(s->list < 3) && HAK_LIKELY(n > 0) && n - least < quarter && HAK_LIKELY(s->settled <= s->bumped)) {
+    s->frees_left = (uint16_t)(s->settled - n);
+    HAK_ASSERT(list_for(s, n) == s->list && hak_slab_free_count(s) == n);
+  } else {
+    settle(set, s, n);
+  }
+}
+
 /* A heap's first slabs of a class may never be bumped to the end; after these many, it is a class the program uses. */
 #define SPARSE_SLABS 2
 /* Programs touch the ends of large blocks rather than all of them: a huge page there is resident for nothing. */
@@ -145,7 +157,7 @@ static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, voi
       word &= word - 1;
       if (--left == 0) {
         *bits = word;
-        settle(set, s, n - taken);
+        settle_after_take(set, s, n - taken);
         return taken;
       }
     } while (word != 0);
@@ -180,10 +192,11 @@ static unsigned take_all_free(hak_slab_set *set, unsigned class_code, void **end
   size_t block_size = hak_class_table[class_code].size;
   unsigned taken = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
-    while (taken < wanted && set->lists[list] != NULL) {
+    while (set->lists[list] != NULL) {
       hak_span *s = set->lists[list];
       if (list >= HAK_PURGED_LIST - 1) hak_slab_taken_again(set, s);
       taken += take_free(set, s, block_size, end - taken, wanted - taken);
+      if (taken == wanted) return taken;
     }
   }
   return taken;

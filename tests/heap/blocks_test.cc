@@ -1,6 +1,8 @@
 // Blocks of heaps: allocated from any thread, of all sizes and alignments, resized, asked about, freed like any others.
 #include "heaps.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -115,6 +117,32 @@ TEST(Blocks, OfCallocAreZero) {
         }
         for (void *p : some) hakmem_free(p);
       }
+    }
+  }
+}
+
+// Where a freed mapping serves the next one, too.
+TEST(Blocks, OfCallocHoldWhatIsTouched) {
+  constexpr size_t SIZE = 100 * MIB, PAGES = 20;
+  Heap heap;
+  void *(*by_default)(hakmem_heap *, size_t) = [](hakmem_heap *h, size_t size) {
+    hakmem_heap *was = hakmem_heap_set_default(h);
+    void *p = hakmem_calloc(size / 8, 8);
+    hakmem_heap_set_default(was);
+    return p;
+  };
+  void *(*by_heap)(hakmem_heap *, size_t) = [](hakmem_heap *h, size_t size) { return hakmem_heap_calloc(h, 1, size); };
+  for (int round = 0; round < 4; round++) {
+    for (auto *way : {by_heap, by_default}) {
+      struct rusage before, after;
+      getrusage(RUSAGE_SELF, &before);
+      Block b = {static_cast<unsigned char *>(way(heap, SIZE)), SIZE, 0};
+      ASSERT_NE(b.p, nullptr);
+      for (size_t at = 0; at < SIZE; at += SIZE / PAGES) b.p[at]++;
+      getrusage(RUSAGE_SELF, &after);
+      EXPECT_LE(after.ru_minflt - before.ru_minflt, 200) << "round " << round;
+      for (size_t at = 0; at < SIZE; at += SIZE / PAGES) ASSERT_EQ(b.p[at]--, 1) << "round " << round;
+      hakmem_free(b.p);
     }
   }
 }

@@ -124,6 +124,57 @@ TEST(Mallocx, ZeroedHugeBlocksAreNotTouched) {
   }
 }
 
+// Nor are they where a freed mapping is kept that would serve but for what is in it: its pages go.
+TEST(Mallocx, ZerosInPlaceOfAKeptMappingHoldWhatIsTouched) {
+  constexpr size_t kSize = size_t{100} << 20, kTouched = size_t{8} << 20;
+  Arena a;
+  auto look = [&](const char *how, int flags, void *(*make)(int)) {
+    for (int round = 0; round < 3; round++) {
+      size_t before = resident();
+      auto *p = static_cast<unsigned char *>(make(flags));
+      ASSERT_NE(p, nullptr);
+      EXPECT_LT(resident(), before + kTouched) << how << ", " << flags << ", round " << round;
+      for (size_t at = 0; at < kSize; at += kSize / 20) {
+        EXPECT_EQ(p[at], 0);
+        p[at] = 1;
+      }
+      free(p);
+    }
+  };
+  auto zeroed = [](int flags) { return mallocx(kSize, flags | kZero); };
+  auto grown = [](int flags) { return rallocx(mallocx(40000, flags | kZero), kSize, flags | kZero); };
+  for (int flags : {0, lg_align(6), arena_flag(0) | lg_align(6), a.flag(), a.flag() | lg_align(6), a.flag() | kNoCache, kNoCache | lg_align(12)}) {
+    look("mallocx", flags, zeroed);
+    look("rallocx", flags, grown);
+  }
+  ASSERT_EQ(set("thread.arena", a.index), 0);
+  look("calloc in the thread's arena", 0, [](int) { return calloc(kSize / 8, 8); });
+  look("mallocx in the thread's arena", lg_align(12), zeroed);
+  ASSERT_EQ(set("thread.arena", 0u), 0);
+}
+
+// opt.zero asks for zeros wherever there is new memory: it touches no page that the program does not.
+TEST(DISABLED_Zero, TouchesNothingOfNewLargeBlocks) {
+  constexpr size_t kTouched = size_t{8} << 20;
+  Arena a;
+  void *(*ways[])(size_t, int) = {[](size_t size, int) { return malloc(size); }, [](size_t size, int) { return aligned_alloc(4096, size); }, mallocx};
+  for (size_t size : {size_t{1} << 20, size_t{20} << 20, size_t{100} << 20}) {
+    for (auto *way : ways) {
+      for (int flags : {lg_align(6), a.flag()}) {
+        size_t before = resident();
+        std::vector<void *> blocks;
+        for (size_t sum = 0; sum < size_t{300} << 20; sum += size) {
+          blocks.push_back(way(size, flags));
+          ASSERT_TRUE(is_filled(blocks.back(), 0, size - 10, size));
+        }
+        EXPECT_LT(resident(), before + kTouched) << size << ", " << flags;
+        for (void *p : blocks) free(p);
+        act("arena.4096.purge");
+      }
+    }
+  }
+}
+
 // As the program has not written there, ZERO at each step means that all of it is zero.
 TEST(Rallocx, ZerosHoldThroughEveryGrowth) {
   unsigned id = get<unsigned>("tcache.create");
