@@ -4,7 +4,7 @@
  * blocks.
  *
  * Once the heap is drained, what is charged is what the program has: so what is refused then is refused rightly. Some
- * time later the owner may begin a credit, until a request is refused again.
+ * time later the owner may begin a credit, or count its cache again, until a request is refused again.
  *
  * mirrors src/heap/cache.h: if (HAK_LIKELY(!hak_heap_is_met(k))) {
  * mirrors src/heap/cache.h: hak_store_relaxed(&k->busy, busy + 1);
@@ -15,12 +15,14 @@
  * mirrors src/heap/cache.c: } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
  * mirrors src/heap/cache.c: if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;
  * mirrors src/heap/cache.c: if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
+ * mirrors src/heap/cache.c: if (!near && !is_near(h))
  * mirrors src/heap/cache.c: if (!hak_heap_begin_credit_locked(h)) return;
  *
  * mutant NO_BARRIER: assertion | the owner is at its cache, and `busy` is still in its buffer
  * mutant BUSY_IGNORED: assertion | the owner pops a block that counts no more
  * mutant ASKED_BEFORE: assertion | the owner asks whether the cache is set aside before it enters
  * mutant FLAG_LATE: assertion | an owner that sees no limit near counts its cache again behind the thief
+ * mutant BACK_STALE: assertion | the owner counts its cache again by what it saw before it had the registry's lock
  * mutant CREDIT_PASSED: assertion | a thief leaves alone what is aside, though it has a credit
  * mutant CREDIT_STALE: assertion | the owner begins a credit by what it saw before it had the registry's lock
  * mutant CREDIT_FIRST: assertion | the owner looks for its credit before it enters
@@ -78,7 +80,17 @@ inline long_way() {
   :: near != 0 && !IS_ASIDE -> TAKE(registry); set_aside(); DROP(registry)
   :: near == 0 && IS_ASIDE ->
     TAKE(registry);
-    atomic { give_credit(); out = out + cached; thief = thief & THIEF };
+    atomic {
+      if
+#ifdef BACK_STALE
+      :: out + cached <= LIMIT
+#else
+      :: near == 0 && out + cached <= LIMIT
+#endif
+        -> give_credit(); out = out + cached; thief = thief & THIEF; RIGHT
+      :: else
+      fi
+    };
     DROP(registry)
   :: IS_ASIDE && !HAS_CREDIT && (near == CREDITS || near == DRAINED) ->
     TAKE(registry);
@@ -191,6 +203,7 @@ again:
   drains++;
   if
   :: drains < DRAINS -> TAKE(registry); near = CREDITS; DROP(registry); goto again /* by the owner of another cache */
+  :: drains < DRAINS -> near = 0; goto again /* by a free that finds the sum fallen */
   :: true
   fi
 }

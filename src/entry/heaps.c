@@ -70,15 +70,14 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 }
 
 /* What caches hold of the refuser's does not count: it is refused for good if they were empty before the attempt and
- * behind it. */
+ * behind it, or if one could not be reached. Where the heap is drained no more, caches may have something again. */
 static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
   for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
     before = hak_heap_drained(refuser);
-    if (before == 0) hak_heap_drain(refuser, d);
+    bool reached = before != 0 || hak_heap_drain(refuser, d);
     r = attempt(q, d);
-    /* 0 and 0: its caches may be those of a thread that has no processor. */
-    final = r.refuser == refuser && hak_heap_drained(refuser) == before;
+    final = r.refuser == refuser && (before == 0 ? !reached : hak_heap_drained(refuser) == before);
   }
   return r;
 }

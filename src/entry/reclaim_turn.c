@@ -4,6 +4,7 @@
 
 #include "entry/slow_exit.h"
 #include "heap/heap.h"
+#include "large/huge.h"
 #include "large/kept.h"
 #include "large/quarantine.h"
 #include "os/os.h"
@@ -37,7 +38,7 @@ static void keep_to_target(hak_deferred *d) {
 /* Once a decay time, behind a look: what sleeping threads' caches have of heaps, and what empty heaps keep. */
 static void decay_heaps(uint64_t now_ms, hak_deferred *d) {
   static uint64_t last_ms; /* relaxed */
-  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || hak_heap_count() == 0) return;
+  if (now_ms - hak_load_relaxed(&last_ms) < hak_decay_cache_ms() || !hak_heap_some()) return;
   hak_store_relaxed(&last_ms, now_ms);
   hak_heap_decay_others(d);
   hak_heap_trim_some(d);
@@ -51,12 +52,15 @@ static void set_countdown(const hak_deferred *d) {
     hak_count_lengthen(d->from_cache);
 }
 
+#define LOST_AT_ONCE 64 /* mappings in one turn of the clock, a call of the system each: below a millisecond */
+
 void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
   bool looked = false;
   if (moved) {
     decay_cache(now_ms, d);
     looked = hak_decay_tick(now_ms, d);
     if (looked) decay_heaps(now_ms, d);
+    hak_huge_free_lost(LOST_AT_ONCE, &d->purge_due);
   }
   if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
@@ -82,6 +86,7 @@ static void wait_for_purges(void) {
 
 void hak_reclaim(hak_deferred *d) {
   bool left;
+  hak_huge_free_lost(SIZE_MAX, &d->purge_due);
   hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
   hak_flush_caches(d);

@@ -418,6 +418,7 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
 void hak_heap_forget_lost(void) {
   hak_huge_set *set;
   size_t bytes;
+  hak_huge_fork_child();
   while (hak_huge_take_lost(&set, &bytes)) {
     hak_heap *h = set == NULL ? NULL : hak_heap_of_owner(set->owner);
     if (h == NULL) continue;

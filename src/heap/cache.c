@@ -300,9 +300,10 @@ static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   return hak_heap_caches(h) ? make_cache(t, h, d) : NULL;
 }
 
-static HAK_NOINLINE void settle_now(hak_heap_cache *k, bool near, bool credit) {
+/* Asked again under the lock: a drain that has begun since may have passed by what is aside, which must stay so. */
+static HAK_NOINLINE void settle_now(hak_heap_cache *k, const hak_heap *h, bool near, bool credit) {
   hak_lock_take(&hak_heaps_lock);
-  if (!near)
+  if (!near && !is_near(h))
     take_back_in(k);
   else if (credit)
     set_aside(k), begin_credit(k);
@@ -330,7 +331,7 @@ HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
     if (!has_turn(k)) return;
   }
   bool credit = near && may_have_credit(h);
-  if (near != hak_heap_is_aside(k) || credit != hak_heap_has_credit(k)) settle_now(k, near, credit);
+  if (near != hak_heap_is_aside(k) || credit != hak_heap_has_credit(k)) settle_now(k, h, near, credit);
 }
 
 /* --- credit; the owner, in its cache --- */
@@ -660,11 +661,11 @@ static void set_own_aside(const hak_heap *within) {
   }
 }
 
-void hak_heap_drain(hak_heap *h, hak_deferred *d) {
+bool hak_heap_drain(hak_heap *h, hak_deferred *d) {
   uint32_t before = hak_load_relaxed(&h->near_limit), draining;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
   do {
-    if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return;
+    if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return true;
     draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;
   /* The thief's barrier is behind it: who is not at its cache then sees it */
   } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
@@ -672,6 +673,7 @@ void hak_heap_drain(hak_heap *h, hak_deferred *d) {
   bool all = rob_all(h, ASIDE, d);
   uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &draining, drained, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  return all;
 }
 
 static void end_cache(hak_heap_cache *k, hak_deferred *d) {

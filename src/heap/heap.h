@@ -166,7 +166,8 @@ void hak_heap_show_end(hak_heap *shown);
 /* Of a walk under the registry lock, which it drops for a moment: `at` is shown in the place of *shown, NULL: none was,
  * and returned. */
 hak_heap *hak_heap_rest_at_locked(hak_heap *at, hak_heap *shown);
-size_t hak_heap_count(void);
+size_t hak_heap_count(void); /* without deleted ones */
+bool hak_heap_some(void);    /* of either */
 uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too
@@ -303,8 +304,8 @@ bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
 /* Whether the heap's blocks go into caches. */
 bool hak_heap_caches(const hak_heap *heap);
 /* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until
- * the sum has fallen. */
-void hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+ * the sum has fallen. False: but for a cache whose thread has had no processor for half a second. */
+bool hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
 /* Whether caches have something of the heap that does not count, and what they have charged for blocks to come. */
 bool hak_heap_has_aside_locked(const hak_heap *heap, size_t *credits);
 /* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */

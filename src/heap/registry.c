@@ -17,7 +17,7 @@ static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
 static uint32_t indices;     /* used so far; relaxed */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
 static uint64_t latest_life; /* and id */
-static size_t heap_count;
+static size_t heap_count, deleted_count; /* relaxed; without deleted ones, and these */
 static hak_heap *oldest, *newest;
 /* A stack: pushed under a heap's locks (release), popped under the registry lock, so by one at a time: none comes back
  * meanwhile */
@@ -196,7 +196,7 @@ static void keep_parent(hak_heap *h) {
 static void unlink_locked(hak_heap *h, bool counts) {
   keep_parent(h);
   end_life_locked(h, counts);
-  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
+  hak_sub_single(h->is_deleted ? &deleted_count : &heap_count, 1);
   if (h->shown == 0) leave_list(h);
 }
 
@@ -243,6 +243,7 @@ void hak_heap_set_deleted(hak_heap *h) {
   hak_heap_note_end(h);
   hak_heap_drop_locks(h);
   hak_sub_single(&heap_count, 1);
+  hak_add_single(&deleted_count, 1);
   hak_lock_drop(&hak_heaps_lock);
 }
 
@@ -418,6 +419,7 @@ hak_heap *hak_heap_rest_at_locked(hak_heap *h, hak_heap *shown) {
 uint32_t hak_heap_indices(void) { return hak_load_relaxed(&indices); }
 
 size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
+bool hak_heap_some(void) { return (hak_load_relaxed(&heap_count) | hak_load_relaxed(&deleted_count)) != 0; }
 
 bool hak_heap_caches(const hak_heap *h) {
   return h->flags == 0 && !hak_load_relaxed(&h->is_deleted) && hak_config.hot_ring_enable != 0;
@@ -457,7 +459,11 @@ hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
   return NULL;
 }
 
+/* Where a heap above would refuse, those below it are not charged for a moment: others' requests would be refused by
+ * these, which have room. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
+  hak_heap *refuser = heap->parent == NULL ? NULL : hak_heap_refuser(heap, bytes);
+  if (refuser != NULL) return refuser;
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     if (HAK_LIKELY(charge_one(h, bytes))) continue;
     charge_back_up_to(heap, h, bytes);

@@ -16,6 +16,7 @@ static size_t owned_count, owned_bytes;
 static hak_huge_node *moving;
 /* Blocks of heaps that have ended, until their mappings are given back. No heap has this owner. */
 static hak_huge_set ended = {.owner = UINT32_MAX};
+static bool ended_lost; /* relaxed */
 
 static void count(const hak_huge_node *n, bool more) {
   hak_assert_held(&hak_huge_lock);
@@ -320,6 +321,20 @@ void hak_huge_free_ended(size_t most, bool *purge_due) {
     hak_lock_drop(&hak_huge_lock);
     if (p != NULL) hak_huge_dispose(p, bytes, pages, purge_due);
   }
+}
+
+void hak_huge_fork_child(void) {
+  hak_lock_take(&hak_huge_lock);
+  hak_store_relaxed(&ended_lost, ended.root != NULL);
+  hak_lock_drop(&hak_huge_lock);
+}
+
+void hak_huge_free_lost(size_t most, bool *purge_due) {
+  if (HAK_LIKELY(!hak_load_relaxed(&ended_lost))) return;
+  hak_huge_free_ended(most, purge_due);
+  hak_lock_take(&hak_huge_lock);
+  if (ended.root == NULL) hak_store_relaxed(&ended_lost, false);
+  hak_lock_drop(&hak_huge_lock);
 }
 
 /* --- figures, and walks --- */

@@ -64,6 +64,10 @@ size_t hak_huge_end_set(hak_huge_set *set);
 /* Gives so many of such blocks back, this set's or others': who ended a set gives back as many as it had. Caller holds
  * no lock. */
 void hak_huge_free_ended(size_t most, bool *purge_due);
+/* In the child of a fork, with all locks: the threads that were to do so are not there. Whoever comes by does, so many
+ * blocks at most; caller holds no lock. */
+void hak_huge_fork_child(void);
+void hak_huge_free_lost(size_t most, bool *purge_due);
 
 /* Blocks looked at in one hold of the lock, each a cache miss: callers come again for the next ones. */
 #define HAK_HUGE_LOOKED_AT 64

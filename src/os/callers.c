@@ -5,11 +5,14 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-hak_keeper hak_keepers[HAK_KEEPERS];
+hak_keeper hak_keepers[HAK_KEEPERS], hak_keepers_around;
+
+extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *) __attribute__((weak)); /* not in each libc */
 
 /* Absent where the program has no C++ runtime at its start, and in libraries that have one of their own inside. */
 extern void *__cxa_allocate_exception(size_t) __attribute__((weak));
@@ -56,16 +59,32 @@ static hak_keeper function_at(const void *address) {
 static hak_keeper loader(void) { return (hak_keeper){0}; }
 #endif
 
+static hak_keeper around(const hak_keeper *all) {
+  uintptr_t first = UINTPTR_MAX, end = 0;
+  for (int i = 0; i < HAK_KEEPERS; i++) {
+    if (all[i].bytes == 0) continue;
+    if (all[i].start < first) first = all[i].start;
+    if (all[i].start + all[i].bytes > end) end = all[i].start + all[i].bytes;
+  }
+  return end == 0 ? (hak_keeper){0} : (hak_keeper){first, end - first};
+}
+
+static void set(hak_keeper *keeper, hak_keeper to) {
+  hak_store_relaxed(&keeper->start, to.start);
+  hak_store_relaxed(&keeper->bytes, to.bytes);
+}
+
 /* Two threads may write the same. */
 void hak_callers_find(void) {
   static bool found;
   if (HAK_LIKELY(hak_load_acquire(&found))) return;
-  hak_keeper all[HAK_KEEPERS] = {loader(), function_at((const void *)__cxa_allocate_exception),
-                                 function_at((const void *)__cxa_allocate_dependent_exception),
-                                 function_at((const void *)make_shared_string)};
-  for (int i = 0; i < HAK_KEEPERS; i++) {
-    hak_store_relaxed(&hak_keepers[i].start, all[i].start);
-    hak_store_relaxed(&hak_keepers[i].bytes, all[i].bytes);
-  }
+  const hak_keeper all[HAK_KEEPERS] = {loader(),
+                                       function_at((const void *)pthread_setspecific),
+                                       function_at((const void *)__cxa_thread_atexit_impl),
+                                       function_at((const void *)__cxa_allocate_exception),
+                                       function_at((const void *)__cxa_allocate_dependent_exception),
+                                       function_at((const void *)make_shared_string)};
+  for (int i = 0; i < HAK_KEEPERS; i++) set(&hak_keepers[i], all[i]);
+  set(&hak_keepers_around, around(all));
   hak_store_release(&found, true);
 }

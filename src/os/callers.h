@@ -10,16 +10,20 @@
 /* Once, before a thread has its first default heap; under no lock: libc may take the loader's. */
 void hak_callers_find(void);
 
-/* Return addresses in the loader: thread-local blocks and their tables, what it keeps of libraries. And in the
- * functions that make exceptions, which may fly out of the heap's scope, and the texts of the standard ones. */
-#define HAK_KEEPERS 4
+/* Return addresses in the loader: thread-local blocks and their tables, what it keeps of libraries. In the functions of
+ * libc that keep what they ask for as long as the thread lives: values of keys, and destructors of thread_local
+ * objects. And in the functions that make exceptions, which may fly out of the heap's scope, and the texts of the
+ * standard ones. */
+#define HAK_KEEPERS 6
 typedef struct hak_keeper {
   uintptr_t start;
   size_t bytes;
 } hak_keeper;
 extern hak_keeper hak_keepers[HAK_KEEPERS];
+extern hak_keeper hak_keepers_around; /* from the first to the last: programs' own code mostly lies outside */
 
 static inline bool hak_caller_keeps(const void *caller) {
+  if ((uintptr_t)caller - hak_keepers_around.start >= hak_keepers_around.bytes) return false;
   bool keeps = false;
   for (int i = 0; i < HAK_KEEPERS; i++) keeps |= (uintptr_t)caller - hak_keepers[i].start < hak_keepers[i].bytes;
   return keeps;

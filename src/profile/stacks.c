@@ -22,9 +22,10 @@ static char *table; /* stacks, one behind the other; the first is of those witho
 static size_t table_used, table_ready;
 static uint32_t *buckets; /* places in the table; 0: none */
 static hak_os_refusal refused; /* more of either, or of samples */
-/* Entries of the table without a stack, by room, in steps of 16 bytes; linked by `next`. And stacks in it: all, and
- * those whose label can be evicted. */
-static uint32_t holes[(sizeof(hak_profile_stack) + HAK_PROFILE_FRAMES * sizeof(uintptr_t) + HAK_HEAP_NAME) / 16 + 2];
+/* Entries of the table without a stack, by room, in steps of 16 bytes; the last are those with room for any. Linked by
+ * `next`. And stacks in it: all, and those whose label can be evicted. */
+#define HOLES ((sizeof(hak_profile_stack) + HAK_PROFILE_FRAMES * sizeof(uintptr_t) + HAK_HEAP_NAME) / 16 + 2)
+static uint32_t holes[HOLES];
 static size_t stack_count, idle_count;
 
 /* --- memory --- */
@@ -61,17 +62,46 @@ static size_t stack_bytes(unsigned depth, uint32_t heap_bytes) {
   return hak_align_up(sizeof(hak_profile_stack) + depth * sizeof(uintptr_t) + heap_bytes, 16);
 }
 
+static void add_hole(hak_profile_stack *s) {
+  uint32_t *list = &holes[hak_min_size(s->room / 16, HOLES - 1)];
+  s->depth = HAK_PROFILE_NO_STACK;
+  s->next = *list;
+  *list = (uint32_t)((char *)s - table);
+}
+
+/* What is left of a hole is one, if an entry has room there. */
 static hak_profile_stack *take_hole(size_t bytes) {
-  for (size_t i = bytes / 16; i < sizeof holes / sizeof *holes; i++) {
+  for (size_t i = bytes / 16; i < HOLES; i++) {
     if (holes[i] == 0) continue;
     hak_profile_stack *s = (hak_profile_stack *)(table + holes[i]);
-    uint32_t room = s->room;
+    size_t room = s->room, rest = room - bytes;
     holes[i] = s->next;
+    if (rest >= sizeof *s) {
+      hak_profile_stack *left = (hak_profile_stack *)((char *)s + bytes);
+      left->room = (uint32_t)rest;
+      add_hole(left);
+      room = bytes;
+    }
     memset(s, 0, room);
-    s->room = room;
+    s->room = (uint32_t)room;
     return s;
   }
   return NULL;
+}
+
+/* Adjacent ones become one: stacks may be deeper now than those that were evicted. */
+static void merge_holes(void) {
+  memset(holes, 0, sizeof holes);
+  for (size_t place = 0, next; place < table_used; place = next) {
+    hak_profile_stack *s = (hak_profile_stack *)(table + place);
+    next = place + s->room;
+    if (s->depth != HAK_PROFILE_NO_STACK) continue;
+    const hak_profile_stack *behind;
+    for (; next < table_used && (behind = (hak_profile_stack *)(table + next))->depth == HAK_PROFILE_NO_STACK;)
+      next += behind->room;
+    s->room = (uint32_t)(next - place);
+    add_hole(s);
+  }
 }
 
 static hak_profile_stack *take_end(size_t bytes) {
@@ -178,9 +208,7 @@ static void evict(hak_profile_stack *s) {
   add_sums(&to->total, &s->total);
   add_sums(&to->peak, &s->peak);
   for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++) to->freed[i] += s->freed[i];
-  s->depth = HAK_PROFILE_NO_STACK;
-  s->next = holes[s->room / 16];
-  holes[s->room / 16] = (uint32_t)((char *)s - table);
+  add_hole(s);
   stack_count--;
 }
 
@@ -190,6 +218,7 @@ static bool evict_idle(void) {
   for (hak_profile_stack *s; (s = (hak_profile_stack *)hak_profile_next(&place)) != NULL;) {
     if (can_be_evicted(s)) evict(s);
   }
+  merge_holes();
   idle_count = 0;
   return true;
 }

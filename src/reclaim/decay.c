@@ -356,6 +356,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   bool left;
+  hak_huge_free_lost(SIZE_MAX, &d->purge_due);
   purged += hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   purged += hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT;
   purged += hak_meta_purge(true);

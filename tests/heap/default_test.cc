@@ -346,6 +346,32 @@ TEST(Default, HasNothingOfTheLoader) {
   EXPECT_EQ(heap.stats().requests, 0u);
 }
 
+// Values of keys, beyond the first 32, and destructors of thread_local objects are libc's until the thread ends.
+TEST(Default, HasNothingThatLibcKeepsForTheThread) {
+  pthread_key_t keys[100];
+  for (pthread_key_t &key : keys) ASSERT_EQ(pthread_key_create(&key, nullptr), 0);
+  size_t requests = 0, wrong = 0;
+  static std::atomic<int> ended{0};
+  std::thread([&] {
+    hakmem_heap *heap = new_heap(), *before = hakmem_heap_set_default(heap);
+    for (pthread_key_t key : keys) pthread_setspecific(key, &keys);
+    struct Ending {
+      ~Ending() { ended++; }
+    };
+    static thread_local Ending ending;
+    (void)&ending;
+    requests = stats_of(heap).requests;
+    hakmem_heap_set_default(before);
+    hakmem_heap_destroy(heap);
+    for (int i = 0; i < 2000; i++) (void)!memset(malloc(512), 1, 512);
+    for (pthread_key_t key : keys) wrong += pthread_getspecific(key) != &keys;
+  }).join();
+  for (pthread_key_t key : keys) pthread_key_delete(key);
+  EXPECT_EQ(requests, 0u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(ended, 1);
+}
+
 // An exception flies out of the scope whose heap goes.
 TEST(Default, HasNoExceptionsInFlight) {
   for (int round = 0; round < 3; round++) {

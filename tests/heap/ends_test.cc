@@ -882,6 +882,36 @@ TEST(ForkBeside, AHeapThatIsResetOrDestroyed) {
   EXPECT_EQ(child_beside(destroy, [](hakmem_heap *) { return 0; }), 0);
 }
 
+size_t owned() {
+  hak_huge_figures figures;
+  hak_huge_read(&figures);
+  return figures.owned_count;
+}
+
+// The thread that was to give its mappings back is not in the child.
+TEST(ForkBeside, AHeapWhoseMappingsGoAllTheSame) {
+  auto destroy = [](hakmem_heap *heap, void *p) {
+    waits = 0;
+    hakmem_heap *child = new_heap(0, hakmem_heap_parent(heap));
+    hakmem_heap_set_limit(hakmem_heap_parent(heap), 0);
+    for (int i = 0; i < 100; i++) (void)!hakmem_heap_malloc(child, 40 * MIB);
+    waits = 1; /* when the first of them goes */
+    hakmem_heap_destroy(child);
+    hakmem_free(p);
+  };
+  auto by_purge = [](hakmem_heap *) {
+    if (owned() < 90) return 1;
+    hakmem_purge();
+    return owned() > 1 ? 2 : 0;
+  };
+  auto by_calls = [](hakmem_heap *) {
+    while (owned() > 1) hakmem_free(hakmem_malloc(MIB)); /* else the alarm */
+    return 0;
+  };
+  EXPECT_EQ(child_beside(destroy, by_purge), 0);
+  EXPECT_EQ(child_beside(destroy, by_calls), 0);
+}
+
 TEST(ForkBeside, ABlockThatGrows) {
   if (HAK_HARDENED) GTEST_SKIP() << "it grows between its guard pages, or is copied";
   auto work = [](hakmem_heap *heap, void *p) {
@@ -1174,6 +1204,30 @@ TEST(Empty, CachesOfSleepingThreadsKeepNothing) {
   end = true;
   thread.join();
   EXPECT_EQ(heap.live(), 0u);
+}
+
+// Where there is no other heap, too. A slab that has a live block stays.
+TEST(Empty, DeletedHeapsKeepNothing) {
+  hakmem_heap *heap = new_heap();
+  void *last = hakmem_heap_malloc(heap, 16);
+  for (int round = 0; round < 3; round++) work(heap);
+  hakmem_heap_delete(heap);
+  ASSERT_EQ(hakmem_heap_list(nullptr, nullptr), 0u);
+  size_t held = process_stats().heaps_held;
+  static uint64_t ms;
+  ms = hak_os->now_ms();
+  hak_os_ops fast = *hak_os;
+  fast.now_ms = [] { return ms; };
+  hak_os = &fast;
+  for (int turn = 0; turn < 20; turn++) {
+    ms += 10000;
+    hak_deferred d = {};
+    hak_slow_exit(&d);
+  }
+  hak_os = &hak_os_linux;
+  EXPECT_GT(held, 256 * KIB);
+  EXPECT_LE(process_stats().heaps_held, 64 * KIB) << "a span of pieces, for the last block";
+  hakmem_free(last);
 }
 
 // A kept mapping serves the next block, and counts as what was asked for.

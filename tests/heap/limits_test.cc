@@ -660,7 +660,98 @@ TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
   }
 }
 
+// The thread has found the limit no more near, and waits for the lock: a drain that begins meanwhile passes by its cache, which is aside, and says that nothing that is cached counts.
+TEST(Limits, NoCacheCountsAgainBehindADrain) {
+  Heap heap(NEAR_LIMIT);
+  std::atomic<int> step{0};
+  std::thread thread([&] {
+    { Churn(heap, 1).steps(20000); }
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+    for (Churn churn(heap, 1); step != 3;) churn.step();
+    step = 4;
+    while (step != 5) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  std::vector<void *> blocks = bring_near(heap, NEAR_LIMIT / 2);
+  for (; hak_heap_is_near(heap); blocks.pop_back()) hakmem_free(blocks.back());
+  size_t others = charged(heap) - heap.live();
+  hak_lock_take(&hak_heaps_lock);
+  const hak_heap_cache *cache = static_cast<hakmem_heap *>(heap)->caches;
+  while (cache->holder == hak_tls.cache) cache = cache->next;
+  step = 2;
+  for (int looks = 0; looks < 1000; looks++) { /* until it waits */
+    if (hak_load_relaxed(&cache->busy) == 0) looks = 0;
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(hak_heap_is_aside(cache));
+  hak_store_relaxed(&static_cast<hakmem_heap *>(heap)->near_limit, HAK_HEAP_NEAR_STEP + HAK_HEAP_DRAINED);
+  step = 3;
+  hak_lock_drop(&hak_heaps_lock);
+  while (step != 4) std::this_thread::yield();
+  EXPECT_TRUE(hak_heap_is_aside(cache));
+  EXPECT_EQ(charged(heap) - heap.live(), others);
+  step = 5;
+  thread.join();
+}
+
+// Behind a drain, and before the request's next attempt, others' caches may charge what they have: that attempt is not the last.
+hak_os_ops disturbing;
+hakmem_heap *disturbed; // until all is as it was
+size_t disturbed_by;
+
+void charge_more() {
+  if (disturbed == nullptr || disturbed_by != 0) return;
+  disturbed->near_limit = (disturbed->near_limit & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP + HAK_HEAP_NOT_NEAR;
+  hak_add_relaxed(&disturbed->out, disturbed_by = disturbed->limit);
+}
+
+void charge_no_more() {
+  if (disturbed == nullptr || disturbed_by == 0) return;
+  hak_sub_relaxed(&disturbed->out, disturbed_by);
+  disturbed = nullptr;
+}
+
+TEST(Limits, ARefusalIsFinalBehindADrainAlone) {
+  Heap heap(2 * MIB);
+  Resting thread(heap);
+  while (charged(heap) + 2048 <= 2 * MIB) ASSERT_NE(hakmem_heap_malloc(heap, 1024), nullptr);
+  ASSERT_LE(heap.live() + 2048, 2 * MIB);
+  disturbing = *hak_os;
+  disturbing.barrier = [] { return charge_more(), hak_os_linux.barrier(); };
+  disturbing.now_ms = [] { return charge_no_more(), hak_os_linux.now_ms(); };
+  disturbed = heap;
+  hak_os = &disturbing;
+  void *p = hakmem_heap_malloc(heap, 2048);
+  hak_os = &hak_os_linux;
+  EXPECT_EQ(disturbed_by, 2 * MIB);
+  EXPECT_EQ(disturbed, nullptr);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(heap.stats().refused, 0u);
+}
+
 // --- nested ---
+
+// Heaps between the two, which have room, are not charged for a moment: requests of others would be refused by them.
+TEST(Nested, WhatIsRefusedAboveTakesNoRoomBelow) {
+  Heap top, between(40000, static_cast<hakmem_heap *>(top)), one(0, static_cast<hakmem_heap *>(between)), another(0, static_cast<hakmem_heap *>(between));
+  ASSERT_NE(hakmem_heap_malloc(top, MIB), nullptr);
+  hakmem_heap_set_limit(top, top.live() + 20000);
+  std::atomic<bool> end{false};
+  size_t served = 0, refused = 0;
+  std::thread thread([&] {
+    while (!end) served += hakmem_heap_malloc(one, 30000) != nullptr;
+  });
+  for (int i = 0; i < 400000; i++) {
+    void *p = hakmem_heap_malloc(another, 16000);
+    refused += p == nullptr;
+    hakmem_free(p);
+  }
+  end = true;
+  thread.join();
+  EXPECT_EQ(served, 0u);
+  EXPECT_EQ(refused, 0u); /* of 400,000; 12,000 otherwise */
+}
 
 TEST(Nested, TheSumHolds) {
   size_t usable = usable_in_heaps(1024);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,26 @@ TEST_F(HeapSamples, LabelsAreEvicted) {
   EXPECT_EQ(hak_profile.labels_evicted, 0u);
   note_main(50000, 10);
   EXPECT_EQ(sums(nullptr).live, 10u);
+}
+
+__attribute__((noinline)) void call_deep_down(int frames, const std::function<void()> &call) {
+  frames == 0 ? call() : call_deep_down(frames - 1, call);
+  asm volatile("" ::: "memory"); // no jump in place of the call
+}
+
+// The table is full of shallow ones when deeper ones come: places of two or more become one's.
+TEST_F(HeapSamples, StacksThatAreDeeperTakeThePlaceOfEvictedOnes) {
+  for (int frames : {0, 40, 0, 100}) {
+    for (size_t i = 0; i < 20000; i++) {
+      hak_tls.label++;
+      call_deep_down(frames, [&] { note_main(0, 1); });
+      note_free(0);
+    }
+  }
+  hak_tls.label = 0;
+  EXPECT_EQ(hak_profile.stacks_dropped, 0u);
+  EXPECT_EQ(sums(nullptr).total, 80000u);
+  EXPECT_LE(hak_profile_own_bytes(), HAK_MIB + HAK_MIB / 16);
 }
 
 // Bytes of UTF-8 stay; others are written as the characters of Latin-1.
