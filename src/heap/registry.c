@@ -427,11 +427,19 @@ bool hak_heap_caches(const hak_heap *h) {
 
 /* --- what counts --- */
 
+static size_t most_of(const hak_heap *h) {
+  return hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
+}
+
+static bool has_room(const hak_heap *h, size_t out, size_t bytes) {
+  size_t most = most_of(h);
+  return out <= most && bytes <= most - out;
+}
+
 static bool charge_one(hak_heap *h, size_t bytes) {
-  size_t out = hak_load_relaxed(&h->out), most;
+  size_t out = hak_load_relaxed(&h->out);
   do {
-    most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
-    if (HAK_UNLIKELY(out > most || bytes > most - out)) return false;
+    if (HAK_UNLIKELY(!has_room(h, out, bytes))) return false;
   } while (!__atomic_compare_exchange_n(&h->out, &out, out + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return true;
 }
@@ -442,8 +450,7 @@ static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes)
 
 /* Below 0: the sum has to fall. */
 static int64_t room_of_one(const hak_heap *h) {
-  size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
-  return (int64_t)(hak_min_size(most, INT64_MAX) - hak_load_relaxed(&h->out));
+  return (int64_t)(hak_min_size(most_of(h), INT64_MAX) - hak_load_relaxed(&h->out));
 }
 
 size_t hak_heap_room(const hak_heap *h) {
@@ -454,7 +461,7 @@ size_t hak_heap_room(const hak_heap *h) {
 
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
-    if (room_of_one(h) < (int64_t)bytes) return h;
+    if (!has_room(h, hak_load_relaxed(&h->out), bytes)) return h;
   }
   return NULL;
 }
