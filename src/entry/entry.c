@@ -70,7 +70,8 @@ void hak_free_sized(void *p, size_t size) {
 
 void *hak_aligned(size_t align, size_t size) {
   if (HAK_UNLIKELY(!hak_is_pow2(align))) return hak_invalid();
-  return hak_fills_with_zeros(size) ? hak_aligned_calloc(align, 1, size) : hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
+  if (hak_fills_with_zeros(size)) return hak_aligned_calloc(align, 1, size);
+  return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
 }
 
 void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
