@@ -98,7 +98,9 @@ static HAK_NOINLINE void give_extent(void *p) {
 }
 
 HAK_INLINE bool give_in_heap(void *p) {
-  return !hak_profile_has_samples() && (hak_heap_push(p) || hak_heap_free_ready(p));
+  hak_heap_cache *met;
+  if (hak_profile_has_samples()) return false;
+  return hak_heap_push(p, &met) || (met != NULL && hak_heap_push_met(met, p)) || hak_heap_free_ready(p);
 }
 
 static HAK_NOINLINE void free_slowly(void *p) {
@@ -112,10 +114,19 @@ static HAK_NOINLINE void free_in_heap_long(void *p) {
   if (!hak_heap_free_ready(p)) free_slowly(p);
 }
 
+static HAK_NOINLINE void free_met(void *p, hak_heap_cache *met) {
+  if (!hak_heap_push_met(met, p)) free_in_heap_long(p);
+}
+
 static HAK_NOINLINE void free_in_heap(void *p) {
+  hak_heap_cache *met;
   if (hak_profile_has_samples())
     free_slowly(p);
-  else if (HAK_UNLIKELY(!hak_heap_push(p)))
+  else if (HAK_LIKELY(hak_heap_push(p, &met)))
+    return;
+  else if (met != NULL)
+    free_met(p, met);
+  else
     free_in_heap_long(p);
 }
 

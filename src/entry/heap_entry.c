@@ -26,30 +26,31 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
-static HAK_NOINLINE void *malloc_near(hak_heap *heap, size_t size) {
-  int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
-  unsigned c = hak_class_for(size);
-  void *p = HAK_UNLIKELY(left < 0) || !hak_heap_has_slabs(heap, c) ? NULL : hak_heap_pop_aside(heap, c);
-  if (p != NULL) hak_tls.countdown = left;
-  return p;
-}
-
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
-  void *p = HAK_UNLIKELY(hak_heap_is_near(heap)) && size <= HAK_SHARED_MAX ? malloc_near(heap, size) : NULL;
-  if (p != NULL) return p;
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
+}
+
+/* Near its limit: a block that is set aside, or none, for good. */
+static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache *met) {
+  unsigned c = hak_class_for(size);
+  void *p = hak_heap_pop_met(met, heap, c);
+  if (HAK_LIKELY(p != NULL)) hak_tls.countdown -= HAK_COUNTED_BYTES(size);
+  if (p != NULL) return p;
+  return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_long(heap, size);
 }
 
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   if (HAK_LIKELY(size <= HAK_SHARED_MAX)) {
     int64_t bytes = HAK_COUNTED_BYTES(size), left = hak_tls.countdown - bytes;
     size_t code = hak_code_of_granules[(size_t)bytes / HAK_GRANULE];
-    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop_code(heap, code);
+    hak_heap_cache *met = NULL;
+    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop_code(heap, code, &met);
     if (HAK_LIKELY(p != NULL)) {
       hak_tls.countdown = left;
       return p;
     }
+    if (met != NULL) return malloc_met(heap, size, met);
   }
   return malloc_long(heap, size);
 }

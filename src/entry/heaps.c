@@ -142,8 +142,10 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
 static void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
   unsigned c = hak_class_for(size);
-  void *p = hak_heap_pop_code(h, c + 1);
-  if (HAK_LIKELY(p != NULL) || (hak_heap_has_slabs(h, c) && (p = hak_heap_pop_aside(h, c)) != NULL)) return p;
+  hak_heap_cache *met;
+  void *p = hak_heap_pop_code(h, c + 1, &met);
+  if (HAK_UNLIKELY(met != NULL)) p = hak_heap_pop_met(met, h, c);
+  if (HAK_LIKELY(p != NULL)) return p;
   hak_heap_fold(hak_tls.cache, h);
   return hak_heap_take_ready(h, c);
 }
@@ -209,7 +211,7 @@ bool hak_heap_free_ready(void *p) {
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
   /* Of pieces, an arena's, or large */
   if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false;
-  return hak_heap_push_aside(tag, p) || put_ready(tag, p);
+  return put_ready(tag, p);
 }
 
 void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {

@@ -483,33 +483,27 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   return done;
 }
 
-/* The short ways near a limit. What is set aside stays so but for its owner, who looks whether the limit is still near
- * in the long way, now and then. */
-void *hak_heap_pop_aside(hak_heap *h, unsigned c) {
-  hak_heap_cache *k = hak_heap_own_cache(h);
-  if (k == NULL || !hak_heap_is_aside(k) || has_turn(k)) return NULL;
+/* The owner alone takes ASIDE away, and looks whether the limit is still near in the long way, now and then. */
+static bool is_at_aside(const hak_heap_cache *k) {
+  HAK_ASSERT(k->busy > 0);
+  return (hak_load_acquire(&k->thief) & (HAK_HEAP_THIEF | HAK_HEAP_ASIDE)) == HAK_HEAP_ASIDE && !has_turn(k);
+}
+
+HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) {
   void *p = NULL;
-  uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!waits(k)) && !is_empty(k, c) && charge_aside(k, h, c, hak_class_size(c)) == NULL) {
+  if (is_at_aside(k) && !is_empty(k, c) && charge_aside(k, h, c, hak_class_size(c)) == NULL) {
     p = hak_magazine_pop(&k->top[c]);
     hak_heap_count_alloc(k, hak_class_size(c));
   }
-  hak_heap_leave(k, busy);
+  leave(k);
   return p;
 }
 
-bool hak_heap_push_aside(uint32_t tag, void *p) {
-  unsigned c = HAK_TAG_CODE(tag) - 1;
-  hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
-  if (k == NULL || c >= HAK_CLASS_COUNT) return false;
-  if (!hak_heap_is_aside(k) || has_turn(k) || !hak_heap_cache_has_heap(k)) return false;
-  bool done = false;
-  uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!waits(k)) && hak_magazine_push(&k->top[c], p)) {
-    done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c));
-    if (HAK_UNLIKELY(!done)) k->top[c]--;
-  }
-  hak_heap_leave(k, busy);
+HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
+  unsigned c = HAK_TAG_CODE(hak_load_relaxed(&hak_region_span(&hak_main_region, p)->head->tag)) - 1;
+  bool done = is_at_aside(k) && hak_magazine_push(&k->top[c], p);
+  if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c]--;
+  leave(k);
   return done;
 }
 

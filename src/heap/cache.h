@@ -166,36 +166,46 @@ HAK_INLINE hak_heap_cache *hak_heap_own_cache_of_owner(uint32_t owner) {
   return k;
 }
 
-/* A block, of its class's code, that the thread's cache of the heap has; NULL: take the long way. */
-HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code) {
+/* A block, of its class's code, that the thread's cache of the heap has. NULL and *met NULL: take the long way. Else the
+ * thread is at its cache *met, which a thief has come by: hak_heap_pop_met has the block, or none. */
+HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code, hak_heap_cache **met) {
   hak_heap_cache *k = hak_heap_own_cache(h);
+  *met = NULL;
   if (HAK_UNLIKELY(k == NULL)) return NULL;
-  void *p = NULL;
   uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!hak_heap_is_met(k))) {
-    p = hak_magazine_pop(&k->top[code - 1]);
-    if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_table[code - 1].size);
+  if (HAK_UNLIKELY(hak_heap_is_met(k))) {
+    *met = k;
+    return NULL;
   }
+  void *p = hak_magazine_pop(&k->top[code - 1]);
+  if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_table[code - 1].size);
   hak_heap_leave(k, busy);
   return p;
 }
 
-/* p, whose page map code in the main region is HAK_CODE_SAMPLED. False: take the long way. */
-HAK_INLINE bool hak_heap_push(void *p) {
+/* p, whose page map code in the main region is HAK_CODE_SAMPLED. False and *met NULL: take the long way. Else as above,
+ * hak_heap_push_met takes it, or not. */
+HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
   size_t code = HAK_TAG_CODE(tag);
   hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
+  *met = NULL;
   if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false;
   if (HAK_UNLIKELY(code > HAK_CLASS_COUNT)) return false;
-  bool room = false;
   uint32_t busy = hak_heap_enter(k);
-  if (HAK_LIKELY(!hak_heap_is_met(k))) {
-    room = hak_magazine_push(&k->top[code - 1], p);
-    if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_table[code - 1].size);
+  if (HAK_UNLIKELY(hak_heap_is_met(k))) {
+    *met = k;
+    return false;
   }
+  bool room = hak_magazine_push(&k->top[code - 1], p);
+  if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_table[code - 1].size);
   hak_heap_leave(k, busy);
   return room;
 }
+
+/* Ends what those have begun. Near a limit they charge; NULL or false: take the long way. */
+void *hak_heap_pop_met(hak_heap_cache *cache, hak_heap *heap, unsigned class_code);
+bool hak_heap_push_met(hak_heap_cache *cache, void *p);
 
 #endif

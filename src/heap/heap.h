@@ -175,6 +175,9 @@ uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 /* Whom that would return now. */
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
+/* Whether a block of so many bytes is refused for good, without a look at any thread: while the heap whose limit is in
+ * the way is drained, and no callback is due. It counts then. */
+bool hak_heap_refuses(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
 /* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due
  * again. */
@@ -308,9 +311,6 @@ bool hak_heap_caches(const hak_heap *heap);
 bool hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
 /* Whether caches have something of the heap that does not count, and what they have charged for blocks to come. */
 bool hak_heap_has_aside_locked(const hak_heap *heap, size_t *credits);
-/* The short ways to what is set aside, which charge; NULL or false: take the long one. `tag` is the block's slab's. */
-void *hak_heap_pop_aside(hak_heap *heap, unsigned class_code);
-bool hak_heap_push_aside(uint32_t tag, void *p);
 HAK_INLINE bool hak_heap_is_near(const hak_heap *h) {
   return (hak_load_relaxed(&h->near_limit) & HAK_HEAP_NEAR_STATE) != HAK_HEAP_NOT_NEAR;
 }

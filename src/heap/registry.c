@@ -510,8 +510,20 @@ static bool end_drained(hak_heap *h, uint32_t word, uint32_t state) {
 
 /* The sum has fallen as far as it has to for a callback: blocks may go into caches again. */
 static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t word) {
-  size_t most = hak_min_size(hak_load_relaxed(&h->limit), hak_heap_share(h));
+  size_t limit = hak_load_relaxed(&h->limit);
+  if (HAK_LIKELY(out > limit - limit / FALLS_BY)) return;
+  size_t most = hak_min_size(limit, hak_heap_share(h));
   if (out <= most - most / FALLS_BY && has_waited(h)) end_drained(h, word, HAK_HEAP_NOT_NEAR);
+}
+
+/* The sum is looked at between two looks that find it drained, with no end of that between them. */
+bool hak_heap_refuses(hak_heap *heap, size_t bytes) {
+  hak_heap *h = hak_heap_refuser(heap, bytes);
+  uint32_t drained = h == NULL ? 0 : hak_heap_drained(h);
+  if (drained == 0 || hak_load_relaxed(&h->share) < hak_load_relaxed(&h->limit)) return false;
+  if (has_room(h, hak_load_acquire(&h->out), bytes) || hak_heap_drained(h) != drained) return false;
+  hak_add_relaxed(&h->refused, 1);
+  return true;
 }
 
 /* While the sum has to fall, each free is seen at once. */

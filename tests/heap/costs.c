@@ -5,6 +5,7 @@
  * pair N SIZE: N blocks of a heap replaced, one of 16 at a time.
  * turns N APART: the same of 100 bytes by turns in two heaps, the second made so many heaps after the first.
  * near N SIZE: the same where a request was refused before, and the limit is near.
+ * refused N SIZE: the same of a heap at its limit, with one request more each time, which is refused.
  * handed N SIZE: N blocks are allocated and freed, 1,000 at a time, by a thread that does nothing else. */
 #include <pthread.h>
 #include <stdint.h>
@@ -38,6 +39,19 @@ static void pairs(size_t n, size_t size, size_t limit) {
   for (size_t i = 0; i < n; i++) {
     free(blocks[i % 16]);
     if ((blocks[i % 16] = hakmem_heap_malloc(heap, size)) == NULL) exit(3);
+  }
+}
+
+static void refusals(size_t n, size_t size) {
+  hakmem_heap_options options = {.size = sizeof options, .limit = 1 << 20};
+  hakmem_heap *heap = hakmem_heap_new(&options);
+  void *blocks[16];
+  for (size_t i = 0; i < 16; i++) blocks[i] = hakmem_heap_malloc(heap, size);
+  while (hakmem_heap_malloc(heap, size) != NULL) {}
+  for (size_t i = 0; i < n; i++) {
+    free(blocks[i % 16]);
+    blocks[i % 16] = hakmem_heap_malloc(heap, size);
+    if (blocks[i % 16] == NULL || hakmem_heap_malloc(heap, size) != NULL) exit(3);
   }
 }
 
@@ -96,6 +110,8 @@ int main(int argc, char **argv) {
       hand_over(n, size);
     else if (strcmp(argv[1], "turns") == 0)
       turns(n, size);
+    else if (strcmp(argv[1], "refused") == 0)
+      refusals(n, size);
     else
       pairs(n, size, strcmp(argv[1], "near") == 0 ? 1 << 20 : 0);
     calls = system_calls() - before;
