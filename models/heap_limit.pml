@@ -6,7 +6,7 @@
  * Once the heap is drained, what is charged is what the program has: so what is refused then is refused rightly. Some
  * time later the owner may begin a credit, or count its cache again, until a request is refused again.
  *
- * mirrors src/heap/cache.h: if (HAK_LIKELY(!hak_heap_is_met(k))) {
+ * mirrors src/heap/cache.h: if (HAK_UNLIKELY(hak_heap_is_met(k))) {
  * mirrors src/heap/cache.h: hak_store_relaxed(&k->busy, busy + 1);
  * mirrors src/heap/cache.c: while (HAK_UNLIKELY(waits(k))) {
  * mirrors src/heap/cache.c: of->works = hak_os_barrier();
