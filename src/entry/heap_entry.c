@@ -26,8 +26,15 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
+/* What is bumped, or comes from a slab without a cache, takes no more; nor the countdown, where nothing is due. */
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
+  int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
+  void *p = size > HAK_SHARED_MAX || left < 0 ? NULL : hak_heap_take_uncached(heap, hak_class_for(size));
+  if (HAK_LIKELY(p != NULL)) {
+    hak_tls.countdown = left;
+    return p;
+  }
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 

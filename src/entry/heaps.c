@@ -138,6 +138,12 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   hak_black_box_note_growth();
 }
 
+void *hak_heap_take_uncached(hak_heap *h, unsigned c) {
+  if (hak_heap_has_slabs(h, c) && hak_heap_caches(h)) return NULL;
+  hak_heap_fold(hak_tls.cache, h);
+  return hak_heap_take_ready(h, c);
+}
+
 /* Without a slow path: what the cache has, or a piece. */
 static void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
@@ -145,9 +151,7 @@ static void *take_quick(hak_heap *h, size_t size, size_t align) {
   hak_heap_cache *met;
   void *p = hak_heap_pop_code(h, c + 1, &met);
   if (HAK_UNLIKELY(met != NULL)) p = hak_heap_pop_met(met, h, c);
-  if (HAK_LIKELY(p != NULL)) return p;
-  hak_heap_fold(hak_tls.cache, h);
-  return hak_heap_take_ready(h, c);
+  return HAK_LIKELY(p != NULL) ? p : hak_heap_take_uncached(h, c);
 }
 
 static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {

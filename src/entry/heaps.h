@@ -17,6 +17,9 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_defe
 
 /* Frees p, a block of a heap, or what a wild free takes for one. */
 void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
+/* A block that goes through no cache, without a slow path: of a class that has no slabs yet, or of a heap whose blocks
+ * are not cached. NULL: take the long way. */
+void *hak_heap_take_uncached(hak_heap *heap, unsigned class_code);
 /* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, near a limit or where nothing of its heap
  * is cached. False: take the long way. */
 bool hak_heap_free_ready(void *p);

@@ -181,7 +181,7 @@ bool hak_heap_set_aside(hak_heap *h, hak_lock *lock, size_t bytes) {
 
 /* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes
  * too: the alignment is kept there by leaving bytes out. */
-static void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
+HAK_INLINE void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
   size_t bytes = hak_class_size(c);
   hak_lock_take(hak_heap_lock(h));
   *refuser = hak_heap_charge(h, bytes);

@@ -29,9 +29,10 @@
 /* Pieces of a span that are adjacent and one heap's; of larger blocks a piece has one. */
 typedef struct hak_piece {
   struct hak_piece *next, *prev; /* of the heap; the heap's lock */
-  uint64_t address : 56, count : 8; /* pieces; 0: it belongs to the one before */
-  uint32_t owner; /* 0: free */
-  uint16_t used, live; /* granules that are bumped; blocks */
+  hak_span *span;
+  uint32_t owner;                   /* 0: free */
+  uint16_t used : 12, count : 4;    /* granules that are bumped; pieces, 0: it belongs to the one before */
+  uint16_t live;                    /* blocks */
 } hak_piece;
 
 typedef hakmem_heap hak_heap;
@@ -218,6 +219,7 @@ void hak_piece_trim(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context,
                      size_t *count);
+uintptr_t hak_piece_address(const hak_piece *piece);
 /* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
 const char *hak_piece_fault(const hak_piece *piece, uint32_t owner, size_t *live);
 extern hak_lock hak_pieces_lock;

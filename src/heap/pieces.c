@@ -11,7 +11,10 @@
 
 #define PIECES (HAK_SPAN_SIZE / HAK_PIECE_SIZE)
 #define GRANULES (HAK_PIECE_SIZE / HAK_GRANULE)
+#define USED_END (1u << 12) /* above hak_piece.used */
 #define ALL_FREE ((uint16_t)0xffff)
+
+_Static_assert(HAK_PIECES_MOST * GRANULES < USED_END && HAK_PIECES_MOST < 16, "bits of hak_piece");
 
 typedef struct hak_shelf {
   hak_piece pieces[PIECES];
@@ -25,17 +28,14 @@ static hak_span *with_room; /* spans that have a free piece */
 
 static shelf *shelf_of(const hak_span *s) { return s->shelf; }
 static shelf *shelf_of_piece(const hak_piece *k) { return (shelf *)hak_align_down((uintptr_t)k, HAK_META_SIZE); }
-static hak_span *span_of(const hak_piece *k) {
-  const void *p = (const void *)(uintptr_t)k->address;
-  return hak_region_span(hak_region_find(p), p);
-}
 static uint64_t *starts_of(const hak_span *s) { return hak_region_bits(hak_pool_region_of(s), s); }
 
 static bool has_bit(const uint64_t *bits, size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 static void set_bit(uint64_t *bits, size_t i) { bits[i / 64] |= (uint64_t)1 << (i % 64); }
 static void clear_bit(uint64_t *bits, size_t i) { bits[i / 64] &= ~((uint64_t)1 << (i % 64)); }
 
-static size_t first_granule(const hak_piece *k) { return ((uintptr_t)k->address % HAK_SPAN_SIZE) / HAK_GRANULE; }
+static size_t first_granule(const hak_piece *k) { return (size_t)(k - shelf_of_piece(k)->pieces) * GRANULES; }
+uintptr_t hak_piece_address(const hak_piece *k) { return k->span->start + first_granule(k) * HAK_GRANULE; }
 
 /* --- spans of pieces --- */
 
@@ -96,7 +96,7 @@ static hak_piece *take_pieces(uint32_t owner, unsigned count) {
     s->free_pieces &= (uint16_t)~(((1u << count) - 1) << first);
     if (s->free_pieces == 0) unlist_span(s);
     for (unsigned i = 0; i < count; i++) {
-      k[i] = (hak_piece){.address = s->start + (first + i) * HAK_PIECE_SIZE, .count = i == 0 ? count : 0};
+      k[i] = (hak_piece){.span = s, .count = (uint16_t)(i == 0 ? count : 0)};
       hak_store_relaxed(&k[i].owner, owner);
     }
   }
@@ -105,7 +105,7 @@ static hak_piece *take_pieces(uint32_t owner, unsigned count) {
 }
 
 static void give_pieces(hak_piece *k, bool *purge_due) {
-  hak_span *s = span_of(k);
+  hak_span *s = k->span;
   shelf *sh = shelf_of(s);
   unsigned first = (unsigned)(k - sh->pieces), count = k->count;
   HAK_ASSERT(sh == shelf_of_piece(k) && first + count <= PIECES && count > 0);
@@ -142,22 +142,31 @@ static void unlink_piece(hak_heap *h, hak_piece *k) {
 }
 
 /* Bytes into the piece where such a block would begin; more than it has: there is no room. */
-static size_t place_in(const hak_piece *k, size_t bytes, size_t align) {
+HAK_INLINE size_t place_in(const hak_piece *k, size_t bytes, size_t align) {
   size_t at = hak_align_up(k->used * (size_t)HAK_GRANULE, align);
   return at + bytes <= k->count * HAK_PIECE_SIZE ? at : SIZE_MAX;
 }
 
-static void *bump(hak_piece *k, size_t at, size_t bytes) {
-  hak_span *s = span_of(k);
+HAK_INLINE void *bump(hak_piece *k, size_t at, size_t bytes) {
+  hak_span *s = k->span;
   size_t first = first_granule(k), start = first + at / HAK_GRANULE;
   uint64_t *starts = starts_of(s);
   /* What the alignment leaves out begins where a block would, and is none. */
   if (at / HAK_GRANULE != k->used) set_bit(starts, first + k->used);
   set_bit(starts, start);
   set_bit(shelf_of(s)->live, start);
-  k->used = (uint16_t)((at + bytes) / HAK_GRANULE);
+  k->used = (at + bytes) / HAK_GRANULE % USED_END;
   k->live++;
-  return (void *)((uintptr_t)k->address + at);
+  return (void *)(s->start + start * HAK_GRANULE);
+}
+
+static HAK_NOINLINE void *alloc_in_new(hak_heap *h, size_t bytes) {
+  hak_piece *k = take_pieces(hak_heap_owner(h), (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
+  if (k == NULL) return NULL;
+  link_piece(h, k);
+  /* Bumped on is the one that has more room. */
+  if (k->count == 1 && (h->current == NULL || h->current->used * (size_t)HAK_GRANULE > bytes)) h->current = k;
+  return bump(k, 0, bytes);
 }
 
 void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
@@ -165,13 +174,7 @@ void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
   HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE &&
              align <= HAK_PIECE_SIZE);
   size_t at = h->current == NULL ? SIZE_MAX : place_in(h->current, bytes, align);
-  if (at != SIZE_MAX) return bump(h->current, at, bytes);
-  hak_piece *k = take_pieces(hak_heap_owner(h), (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
-  if (k == NULL) return NULL;
-  link_piece(h, k);
-  /* Bumped on is the one that has more room. */
-  if (k->count == 1 && (h->current == NULL || h->current->used * (size_t)HAK_GRANULE > bytes)) h->current = k;
-  return bump(k, 0, bytes);
+  return HAK_LIKELY(at != SIZE_MAX) ? bump(h->current, at, bytes) : alloc_in_new(h, bytes);
 }
 
 static size_t granule_of(const void *p) { return ((uintptr_t)p % HAK_SPAN_SIZE) / HAK_GRANULE; }
@@ -208,7 +211,7 @@ static void lower(hak_piece *k, const uint64_t *live, uint64_t *starts) {
     while (!has_bit(starts, last)) last--;
     if (has_bit(live, last)) return;
     clear_bit(starts, last);
-    k->used = (uint16_t)(last - first);
+    k->used = (last - first) % USED_END;
   }
 }
 
@@ -253,21 +256,19 @@ void hak_piece_give_all(hak_heap *h, bool *purge_due) {
 
 bool hak_piece_visit(const hak_piece *k, bool (*visit)(void *block, size_t size, void *context), void *context,
                      size_t *count) {
-  const hak_span *s = span_of(k);
+  const hak_span *s = k->span;
   const uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
   size_t first = first_granule(k);
   for (size_t i = first; i < first + k->used; i++) {
     if (!has_bit(live, i)) continue;
     ++*count;
-    if (!visit((void *)hak_align_down((uintptr_t)k->address, HAK_SPAN_SIZE) + i * HAK_GRANULE,
-               length_of(k, starts, i) * HAK_GRANULE, context))
-      return false;
+    if (!visit((void *)(s->start + i * HAK_GRANULE), length_of(k, starts, i) * HAK_GRANULE, context)) return false;
   }
   return true;
 }
 
 const char *hak_piece_fault(const hak_piece *k, uint32_t owner, size_t *live_bytes) {
-  const hak_span *s = span_of(k);
+  const hak_span *s = k->span;
   const uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
   size_t first = first_granule(k), end = first + k->count * GRANULES, used = first + k->used, count = 0;
   *live_bytes = 0;

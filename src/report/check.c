@@ -256,8 +256,8 @@ static size_t check_pieces_of(const hak_heap *h) {
   const hak_piece *prev = NULL;
   for (const hak_piece *k = h->pieces; k != NULL; prev = k, k = k->next) {
     const char *fault = hak_piece_fault(k, hak_heap_owner(h), &live);
-    expect(fault == NULL, "piece %p: %s", (void *)(uintptr_t)k->address, fault);
-    expect(k->prev == prev, "piece %p: broken back link", (void *)(uintptr_t)k->address);
+    expect(fault == NULL, "piece %p: %s", (void *)hak_piece_address(k), fault);
+    expect(k->prev == prev, "piece %p: broken back link", (void *)hak_piece_address(k));
     out += live;
     count += k->count;
   }
