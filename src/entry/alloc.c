@@ -26,6 +26,13 @@ static HAK_COLD void *out_of_memory(hak_deferred *d) {
   return NULL;
 }
 
+/* The thread's cache; NULL: it has none. The first request starts the library. */
+HAK_INLINE hak_tcache *grown(void) {
+  hak_tcache *t = hak_tls.cache;
+  if (HAK_LIKELY(t != NULL)) return t;
+  return hak_start() ? hak_thread_grow_up() : NULL;
+}
+
 static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
@@ -49,7 +56,7 @@ HAK_INLINE void *take_quick(size_t size) {
 static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p, d)) return p;
-  hak_thread_grown(); /* the clock is looked at where a thread has a cache */
+  grown(); /* the clock is looked at where a thread has a cache */
   p = zeros || align > HAK_GRANULE ? NULL : take_quick(size);
   if (p != NULL)
     d->from_cache = size;
@@ -95,7 +102,7 @@ static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t al
     if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
     return any;
   }
-  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, d);
+  void *p = hak_sampled_alloc(due, grown(), class_code, size, align, d);
   note_request(p, class_code, size);
   return p;
 }
@@ -112,7 +119,7 @@ static void *take_class(unsigned class_code, size_t size, size_t align, hak_defe
   }
   if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now())
     return take_large(size, align, false, &zeroed, d);
-  hak_tcache *t = hak_thread_grown();
+  hak_tcache *t = grown();
   HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
   void *p = take_class_from(t, class_code, d);
