@@ -1,16 +1,14 @@
 /* New blocks, below the entry points and the checks of the hardened build. The shape of a request that no cache has a
  * block for:
  *
- *   hak_malloc_slow …        the entry: counts, ends in the one slow exit
+ *   hak_malloc_slow …        the entry: counts, ends in the one slow exit; where memory was out, once more behind it
  *     hak_take               by size: class, or large; in a thread with a default heap, that heap
  *       take_class           a sample that is due; else the thread's cache, or its arena   no lock is held on the way,
- *       take_large           kept mapping, extent, new mapping                            and no exit is taken
- *     memory is out          hak_reclaim, and once more */
+ *       take_large           kept mapping, extent, new mapping                            and no exit is taken */
 #include <errno.h>
 
 #include "entry/entry.h"
 #include "entry/heaps.h"
-#include "entry/reclaim_turn.h"
 #include "entry/sampling.h"
 #include "entry/slow_exit.h"
 #include "large/extent.h"
@@ -21,10 +19,18 @@
 #include "os/os.h"
 #include "reclaim/decay.h"
 
-/* The last answer to a request. */
-static void *finally(void *p) {
-  if (HAK_UNLIKELY(p == NULL)) hak_budget_note_failure();
-  return p;
+/* The exit takes back what is free, and the entry asks once more; the last time there is none. */
+static HAK_COLD void *out_of_memory(hak_deferred *d) {
+  if (d->memory == HAK_MEMORY_LAST_TRY) hak_budget_note_failure();
+  hak_deferred_note_out(d);
+  return NULL;
+}
+
+/* The thread's cache; NULL: it has none. The first request starts the library. */
+HAK_INLINE hak_tcache *grown(void) {
+  hak_tcache *t = hak_tls.cache;
+  if (HAK_LIKELY(t != NULL)) return t;
+  return hak_start() ? hak_thread_grow_up() : NULL;
 }
 
 static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
@@ -39,9 +45,7 @@ static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak
     hak_slow_entry(true); /* gives a full pool what caches and depots hold */
     p = hak_large_alloc(size, align, zeros, zeroed);
   }
-  if (HAK_LIKELY(p != NULL)) return p;
-  hak_reclaim(d);
-  return finally(hak_large_alloc(size, align, zeros, zeroed));
+  return HAK_LIKELY(p != NULL) ? p : out_of_memory(d);
 }
 
 /* An extent whose size was freed lately. */
@@ -52,7 +56,7 @@ HAK_INLINE void *take_quick(size_t size) {
 static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p, d)) return p;
-  hak_thread_grown(); /* the clock is looked at where a thread has a cache */
+  grown(); /* the clock is looked at where a thread has a cache */
   p = zeros || align > HAK_GRANULE ? NULL : take_quick(size);
   if (p != NULL)
     d->from_cache = size;
@@ -60,15 +64,18 @@ static void *take_counted_large(size_t size, size_t align, bool zeros, bool *zer
     p = take_large(size, align, zeros, zeroed, d);
   if (HAK_LIKELY(p != NULL))
     hak_sampled_count_large(p, size);
-  else
+  else if (d->memory != HAK_MEMORY_OUT)
     hak_forbid_look("allocation", NULL, size);
   return p;
 }
 
 void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   hak_deferred d = {0};
-  void *p = take_counted_large(size, align, zeros, zeroed, &d);
-  hak_slow_exit(&d); /* before the new pages are touched */
+  void *p;
+  do {
+    p = take_counted_large(size, align, zeros, zeroed, &d);
+    hak_slow_exit(&d); /* before the new pages are touched */
+  } while (HAK_UNLIKELY(hak_slow_again(&d)));
   return p;
 }
 
@@ -89,13 +96,13 @@ HAK_INLINE void *take_kept(unsigned class_code) {
 /* What the countdown has ended for; the block, or NULL where it is any. */
 static HAK_NOINLINE void *take_drawn(unsigned class_code, size_t size, size_t align, hak_deferred *d) {
   hak_due due = hak_count_end(size);
-  if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
+  if (HAK_UNLIKELY(due.forbidden) && d->memory != HAK_MEMORY_LAST_TRY) hak_forbid_report("allocation", NULL, size);
   if (HAK_LIKELY(!due.guard && !due.profile)) {
     void *any = hak_class_size(class_code) > HAK_SHARED_MAX ? take_kept(class_code) : hak_tcache_pop_class(class_code);
     if (any != NULL) d->from_cache = size; /* a thread whose work never leaves its cache comes by here alone */
     return any;
   }
-  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, d);
+  void *p = hak_sampled_alloc(due, grown(), class_code, size, align, d);
   note_request(p, class_code, size);
   return p;
 }
@@ -112,14 +119,12 @@ static void *take_class(unsigned class_code, size_t size, size_t align, hak_defe
   }
   if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now())
     return take_large(size, align, false, &zeroed, d);
-  hak_tcache *t = hak_thread_grown();
+  hak_tcache *t = grown();
   HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
   void *p = take_class_from(t, class_code, d);
   note_request(p, class_code, size);
-  if (HAK_LIKELY(p != NULL)) return p;
-  hak_reclaim(d);
-  return finally(take_class_from(hak_thread_grown(), class_code, d));
+  return HAK_LIKELY(p != NULL) ? p : out_of_memory(d);
 }
 
 void *hak_no_memory(void) {
@@ -144,8 +149,11 @@ static HAK_NOINLINE void *malloc_long(size_t size) {
   if (HAK_UNLIKELY(hak_tls.in_heap) && HAK_UNLIKELY(hak_caller_keeps(HAK_CALLER())))
     return hak_malloc_for(size, HAK_CALLER());
   hak_deferred d = {0};
-  void *p = hak_take(size, HAK_GRANULE, &d);
-  hak_slow_exit(&d);
+  void *p;
+  do {
+    p = hak_take(size, HAK_GRANULE, &d);
+    hak_slow_exit(&d);
+  } while (HAK_UNLIKELY(hak_slow_again(&d)));
   return hak_or_no_memory(p);
 }
 
@@ -187,8 +195,11 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
 
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) {
   hak_deferred d = {0};
-  void *p = take_class(class_code, size, align, &d);
-  hak_slow_exit(&d);
+  void *p;
+  do {
+    p = take_class(class_code, size, align, &d);
+    hak_slow_exit(&d);
+  } while (HAK_UNLIKELY(hak_slow_again(&d)));
   return hak_or_no_memory(p);
 }
 

@@ -1,7 +1,6 @@
 /* Requests of heaps, and frees of their blocks. */
 #include "entry/heaps.h"
 
-#include "entry/reclaim_turn.h"
 #include "entry/sampling.h"
 #include "entry/slow_exit.h"
 #include "heap/cache.h"
@@ -101,10 +100,7 @@ static void *serve(const request *q, bool counts, hak_deferred *d) {
   uint32_t drained = hak_heap_drained(q->h);
   hak_heap_try r = attempt(q, d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, drained, d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
-    hak_reclaim(d);
-    r = attempt(q, d);
-  }
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) hak_deferred_note_out(d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
   return r.p;
 }
@@ -119,7 +115,7 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
                .zeroed = zeroed};
   *zeroed = false;
   d->slow = true;
-  return hak_start() ? serve(&q, counts, d) : NULL;
+  return serve(&q, counts, d); /* the library has started: there is a heap */
 }
 
 void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
@@ -145,7 +141,7 @@ void *hak_heap_take_uncached(hak_heap *h, unsigned c) {
 }
 
 /* Without a slow path: what the cache has, or a piece. */
-static void *take_quick(hak_heap *h, size_t size, size_t align) {
+HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
   unsigned c = hak_class_for(size);
   hak_heap_cache *met;
@@ -167,10 +163,11 @@ static hak_due count(size_t size, hak_deferred *d) {
   return HAK_UNLIKELY(!hak_count_request(size)) ? count_end(size, d) : (hak_due){0};
 }
 
-void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
+HAK_INLINE void *take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
   bool small = size <= HAK_SMALL_MAX; /* larger ones count once they are served: none is so large that sums overflow */
-  hak_due due = small ? count(size, d) : (hak_due){0};
+  bool counted = d->memory == HAK_MEMORY_LAST_TRY;
+  hak_due due = small && HAK_LIKELY(!counted) ? count(size, d) : (hak_due){0};
   *zeroed = false;
   void *p = take_quick(h, size, align);
   if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
@@ -179,10 +176,17 @@ void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, boo
   return p;
 }
 
+void *hak_heap_take_any(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed, hak_deferred *d) {
+  return take_any(h, size, align, counts, zeroed, d);
+}
+
 void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   hak_deferred d = {0};
-  void *p = hak_heap_take_any(h, size, align, counts, zeroed, &d);
-  if (d.slow) hak_slow_exit(&d);
+  void *p;
+  do {
+    p = take_any(h, size, align, counts, zeroed, &d);
+    if (d.slow) hak_slow_exit(&d);
+  } while (HAK_UNLIKELY(hak_slow_again(&d)));
   return p;
 }
 

@@ -44,7 +44,7 @@ static void *move_block(hak_heap *h, void *p, size_t old_size, size_t size, size
   void *q = to == NULL ? new_place(size, align, d)
                        : hak_heap_take_any(to, size, align, size > old_size || !stays, &zeroed, d);
   if (q == NULL) {
-    errno = ENOMEM;
+    if (d->memory != HAK_MEMORY_OUT) errno = ENOMEM; /* else the entry asks once more */
     return stays ? not_moved(p, old_size, size, saved) : NULL;
   }
   /* A wrong p, inside a block, is reported by free; until then q may overlap what it reads */
@@ -127,15 +127,8 @@ static void *resize_large(hak_region *region, void *p, size_t old_size, size_t s
   if (!grows && fixed) return p;
   if (grows) hak_slow_entry(true);
   void *q = size > HAK_SHARED_MAX && size <= most ? resize_by_pages(region, p, size, align, d) : NULL;
-  if (q != NULL) return q;
-  int saved = errno;
-  if (grows && region != NULL) q = grow_mapped(p, old_size, size, align, d);
-  if (q == NULL) q = move_block(NULL, p, old_size, size, align, d);
-  if (q != NULL || align == HAK_IN_PLACE) return q;
-  /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  q = resize_by_pages(region, p, size, align, d);
-  if (q != NULL) errno = saved;
-  return q;
+  if (q == NULL && grows && region != NULL) q = grow_mapped(p, old_size, size, align, d);
+  return q != NULL ? q : move_block(NULL, p, old_size, size, align, d);
 }
 
 /* --- blocks of heaps --- */
@@ -163,7 +156,7 @@ static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t ali
   bool large = w->kind == HAK_KIND_HUGE || (w->kind == HAK_KIND_EXTENT && old_size >= HAK_SPAN_SIZE);
   void *q = large ? resize_large_of_heap(h, w->kind == HAK_KIND_HUGE ? NULL : w->head, p, size, align, d) : NULL;
   if (q == NULL) q = fits(p, old_size, size, align) ? p : move_block(h, p, old_size, size, align, d);
-  errno = q == NULL ? ENOMEM : saved;
+  errno = q == NULL && d->memory != HAK_MEMORY_OUT ? ENOMEM : saved;
   return q;
 }
 
@@ -212,8 +205,11 @@ HAK_NOINLINE void *hak_raw_resize(void *p, size_t size, size_t align, const void
   if (p == NULL) return HAK_UNLIKELY(hak_tls.in_heap) ? hak_malloc_for(size, caller) : hak_raw_malloc(size);
   if (size > PTRDIFF_MAX) return hak_no_memory();
   hak_deferred d = {0};
-  void *q = resize(p, size, align, caller, &d);
-  hak_slow_exit(&d);
+  void *q;
+  do {
+    q = resize(p, size, align, caller, &d);
+    hak_slow_exit(&d);
+  } while (HAK_UNLIKELY(hak_slow_again(&d))); /* p is as it was, and where it is it needs less than a copy */
   return q;
 }
 

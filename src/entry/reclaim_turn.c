@@ -52,6 +52,38 @@ static void set_countdown(const hak_deferred *d) {
     hak_count_lengthen(d->from_cache);
 }
 
+void hak_flush_caches(hak_deferred *d) {
+  flush_heaps(d);
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  hak_tcache_reach(UINT64_MAX, true, d);
+}
+
+/* What others are purging counts until it is gone, and a request would be refused while memory is free. A purge has
+ * 16 MiB in hand, for a millisecond, or until its thread has a processor again. */
+#define PURGES_MS 500
+static void wait_for_purges(void) {
+  for (unsigned ms = 0; ms < PURGES_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
+}
+
+/* Memory was out: for a request that is about to fail. */
+static HAK_COLD void reclaim(hak_deferred *d) {
+  d->memory = HAK_MEMORY_RECLAIMED;
+  bool left;
+  hak_huge_free_lost(SIZE_MAX, &d->purge_due);
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
+  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
+  hak_flush_caches(d);
+  hak_arena_shrink_all(d);
+  hak_report_bad(d);
+  hak_decay_excess(d);
+  hak_decay_for_limit();
+  if (!hak_budget_limited()) return;
+  hak_decay_all(0, d); /* what is free but does not fit counts against the limit */
+  wait_for_purges();
+}
+
+static void purge(hak_deferred *d) { d->memory == HAK_MEMORY_OUT ? reclaim(d) : hak_decay_excess(d); }
+
 #define LOST_AT_ONCE 64 /* mappings in one turn of the clock, a call of the system each: below a millisecond */
 
 void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
@@ -66,35 +98,7 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
-  if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
+  if (HAK_UNLIKELY(d->purge_due)) purge(d);
   if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
   set_countdown(d);
-}
-
-void hak_flush_caches(hak_deferred *d) {
-  flush_heaps(d);
-  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
-  hak_tcache_reach(UINT64_MAX, true, d);
-}
-
-/* What others are purging counts until it is gone, and a request would be refused while memory is free. A purge has
- * 16 MiB in hand, for a millisecond, or until its thread has a processor again. */
-#define PURGES_MS 500
-static void wait_for_purges(void) {
-  for (unsigned ms = 0; ms < PURGES_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
-}
-
-void hak_reclaim(hak_deferred *d) {
-  bool left;
-  hak_huge_free_lost(SIZE_MAX, &d->purge_due);
-  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
-  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
-  hak_flush_caches(d);
-  hak_arena_shrink_all(d);
-  hak_report_bad(d);
-  if (d->purge_due) hak_decay_excess(d);
-  hak_decay_for_limit();
-  if (!hak_budget_limited()) return;
-  hak_decay_all(0, d); /* what is free but does not fit counts against the limit */
-  wait_for_purges();
 }

@@ -4,13 +4,10 @@
 
 #include "tcache/tcache.h"
 
-/* A watcher of each slow exit. */
+/* A watcher of each slow exit. Where memory was out, it frees what caches and depots hold, and what is kept. */
 void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *deferred);
 
 /* Puts into slabs what the calling thread caches, and other threads where they can be reached. Caller holds no lock. */
 void hak_flush_caches(hak_deferred *deferred);
-/* Where memory is out, for a caller that is about to fail: frees what caches and depots hold, and what is kept. Caller
- * holds no lock. */
-HAK_COLD void hak_reclaim(hak_deferred *deferred);
 
 #endif

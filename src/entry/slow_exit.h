@@ -17,6 +17,14 @@ bool hak_slow_exit_is_due(void);
  * watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);
 
+/* Behind the exit, of an entry that allocates: whether it asks once more, since memory was out and the exit has taken
+ * back what was free. Once. */
+HAK_INLINE bool hak_slow_again(hak_deferred *d) {
+  if (HAK_LIKELY(d->memory != HAK_MEMORY_RECLAIMED)) return false;
+  d->memory = HAK_MEMORY_LAST_TRY;
+  return true;
+}
+
 /* Who watches: at each slow exit, with `moved` whether the coarse clock has moved since the thread's last one; and only
  * where it has. NULL ends a list. Both are constant, as is all that leads to code. */
 typedef void hak_watcher(uint64_t now_ms, bool moved, hak_deferred *deferred);

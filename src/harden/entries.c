@@ -181,8 +181,11 @@ static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family famil
 
 static HAK_NOINLINE bool alloc_in_default(size_t size, size_t align, bool *zeroed, void **p) {
   hak_deferred d = {0};
-  bool serves = hak_heap_serves(size, align, zeroed, p, &d);
-  if (d.slow) hak_slow_exit(&d);
+  bool serves;
+  do {
+    serves = hak_heap_serves(size, align, zeroed, p, &d);
+    if (d.slow) hak_slow_exit(&d);
+  } while (HAK_UNLIKELY(hak_slow_again(&d)));
   return serves;
 }
 

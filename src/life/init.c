@@ -30,7 +30,7 @@ static void prewarm(void) {
   hak_tcache *t = NULL;
   for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
-    if (blocks > 0 && (t = hak_thread_grown()) != NULL) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
+    if (blocks > 0 && hak_start() && (t = hak_thread_grown()) != NULL) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
   }
   if (t != NULL) hak_slow_exit(&d);
 }

@@ -130,14 +130,17 @@ bool hak_start(void) {
 
 static bool bypasses(void) { return hak_config.front_metrics != 0 || hak_config.hot_ring_enable == 0; }
 
-hak_tcache *hak_thread_make_cache(void) {
-  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
+static hak_tcache *make_cache(void) {
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
   if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata have their names */
   /* Attached first: glibc may allocate inside, and then finds the cache in place. */
   if (!hak_load_acquire(&end_key_made) || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
   return t;
+}
+
+hak_tcache *hak_thread_make_cache(void) {
+  return hak_tls.phase < HAK_THREAD_ENDED && hak_start() ? make_cache() : NULL;
 }
 
 /* The process's first thread has its cache at once: most programs have one thread. */
@@ -148,13 +151,13 @@ static bool begins_young(void) {
 }
 
 hak_tcache *hak_thread_grow_up(void) {
-  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_started()) return NULL;
   if (hak_tls.calls == 0 && !begins_young()) hak_tls.calls = YOUNG_CALLS;
   if (hak_tls.calls < YOUNG_CALLS) {
     hak_tls.calls++;
     return NULL;
   }
-  hak_tcache *t = hak_thread_make_cache();
+  hak_tcache *t = make_cache();
   if (HAK_UNLIKELY(t == NULL)) hak_tls.calls = 1; /* memory is out: young again, so that few slow paths ask for it */
   return t;
 }

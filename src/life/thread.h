@@ -15,7 +15,8 @@ HAK_INLINE hak_tcache *hak_thread_cache(void) {
   return HAK_LIKELY(t != 0) ? t : hak_thread_make_cache();
 }
 
-/* The same, but NULL too while the thread is young: then its arena serves it block by block. Counts the call. */
+/* The same, but NULL too while the thread is young: then its arena serves it block by block. Counts the call. Starts
+ * nothing: a free never has to, and a request calls hak_start before. */
 hak_tcache *hak_thread_grow_up(void);
 HAK_INLINE hak_tcache *hak_thread_grown(void) {
   hak_tcache *t = hak_tls.cache;

@@ -7,8 +7,17 @@
 
 #include "misuse/misuse.h"
 
+/* How a request stands with memory, one step after the other. */
+typedef enum hak_memory {
+  HAK_MEMORY_ENOUGH,
+  HAK_MEMORY_OUT,       /* a lower layer found none */
+  HAK_MEMORY_RECLAIMED, /* the exit has taken back what was free */
+  HAK_MEMORY_LAST_TRY,  /* the entry asks once more: out is out */
+} hak_memory;
+
 typedef struct hak_deferred {
-  bool purge_due;      /* more is dirty than the mark */
+  bool purge_due;      /* more is dirty than the mark, or a request found no memory */
+  uint8_t memory;      /* hak_memory */
   hak_verdict verdict; /* of the first bad block, or HAK_VERDICT_OK */
   void *bad;
   unsigned bad_code; /* page map code; 0: unknown */
@@ -18,6 +27,12 @@ typedef struct hak_deferred {
    * do */
   size_t from_cache;
 } hak_deferred;
+
+HAK_INLINE void hak_deferred_note_out(hak_deferred *d) {
+  if (d->memory != HAK_MEMORY_ENOUGH) return;
+  d->memory = HAK_MEMORY_OUT;
+  d->purge_due = true;
+}
 
 HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code,
                                   const char *where) {
