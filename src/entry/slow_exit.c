@@ -5,7 +5,6 @@
  *                    page's at each, the others when the clock has moved */
 #include "entry/slow_exit.h"
 
-#include "arena/arena.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 #include "tcache/tcache.h"
