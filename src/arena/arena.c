@@ -339,7 +339,8 @@ bool hak_arena_make_extent(hak_span *s, const void *p, unsigned c) {
   if (a == NULL || s->start != (uintptr_t)p) return false;
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
-  bool ours = hak_load_relaxed(&s->tag) == tag_of(a, c);
+  /* Not one that is kept, whose block was freed */
+  bool ours = hak_load_relaxed(&s->tag) == tag_of(a, c) && hak_slab_examine(s, p) == HAK_VERDICT_OK;
   if (ours) {
     hak_slab_set_release(&b->slabs, s);
     hak_pool_retag(s, HAK_EXTENT_TAGS);
