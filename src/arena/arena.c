@@ -305,6 +305,15 @@ bool hak_arena_keep(hak_span *s, void *p, unsigned c) {
   return kept;
 }
 
+size_t hak_arena_kept_bytes(void) {
+  size_t bytes = 0;
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    for (unsigned c = HAK_CLASS_COUNT; c-- > 0;)
+      bytes += hak_load_relaxed(&hak_arena_at(i)->bins[c].slabs.kept) * hak_align_up(hak_class_size(c), HAK_SPAN_SIZE);
+  }
+  return bytes;
+}
+
 void *hak_arena_alloc(unsigned c, hak_deferred *d) {
   void *p = NULL;
   hak_arena_take(hak_arena_current(), c, &p, 1, d);
@@ -330,7 +339,8 @@ bool hak_arena_make_extent(hak_span *s, const void *p, unsigned c) {
   if (a == NULL || s->start != (uintptr_t)p) return false;
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
-  bool ours = hak_load_relaxed(&s->tag) == tag_of(a, c);
+  /* Not one that is kept, whose block was freed */
+  bool ours = hak_load_relaxed(&s->tag) == tag_of(a, c) && hak_slab_examine(s, p) == HAK_VERDICT_OK;
   if (ours) {
     hak_slab_set_release(&b->slabs, s);
     hak_pool_retag(s, HAK_EXTENT_TAGS);

@@ -101,6 +101,8 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, h
  * is freed, which its own keeps; its page map code is the class's. NULL or false: take the long way. */
 void *hak_arena_take_kept(unsigned class_code);
 bool hak_arena_keep(hak_span *slab, void *p, unsigned class_code);
+/* The spans that all arenas keep so: a walk, for who is short of memory. */
+size_t hak_arena_kept_bytes(void);
 /* One block, for a thread without a cache. */
 void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
 void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);

@@ -13,7 +13,8 @@
  * now. */
 static HAK_COLD void make_room(void) {
   const hak_tcache *t = hak_tls.cache;
-  if (hak_decay_idle_bytes() + (t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes)) < HAK_SPAN_SIZE) return;
+  size_t stacked = t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes);
+  if (hak_decay_idle_bytes() + stacked + hak_arena_kept_bytes() < HAK_SPAN_SIZE) return;
   hak_deferred d = {0};
   hak_decay_make_room(&d);
   hak_report_bad(&d);

@@ -3,8 +3,8 @@
  * Each thread has, in initial-exec TLS, for every page map code a pointer `top` to the last filled slot of its loaded
  * magazine of that class. The slot below a magazine's lowest usable one holds NULL: a pop that finds NULL is an empty
  * magazine. A magazine ends at a multiple of 1,024 bytes: a push whose slot would lie there is a full one. Every code
- * that is no class of the thread's (free memory, extents, blocks of whole spans, all codes of a thread without a cache) has
- * its top at the last slot of a read-only empty magazine, so both tests lead to the slow path, which sorts it out.
+ * that is no class of the thread's (free memory, extents, blocks of whole spans, all codes of a thread without a cache)
+ * has its top at the last slot of a read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
  * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no
  * lock and no fence here. A drainer that takes what a sleeping thread keeps reads its tops, and puts NULL into slots of

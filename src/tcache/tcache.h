@@ -102,7 +102,8 @@ HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
 
 /* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one
  * (idle_since_ms UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread
- * in a slow path keeps all, and any thread the last block of a class. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
+ * in a slow path keeps all, and any thread the last block of a class. Nothing where the system has no membarrier.
+ * Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
 /* Gives the calling thread, which has none, a cache. `all_slow`: every call takes the slow path. NULL: out of

@@ -528,6 +528,20 @@ TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
   }
 }
 
+TEST_F(Tcache, AFullPoolHasWhatArenasKeepBeforeItGrows) {
+  std::vector<void *> blocks;
+  for (int i = 0; i < 6; i++) blocks.push_back(hakmem_malloc(65536));
+  while (!hak_pool_is_full()) hakmem_malloc(262144);
+  flush_all();
+  free_all(blocks);
+  ASSERT_EQ(hak_arena_current()->bins[hak_class_for(65536)].slabs.kept, 6u);
+  size_t ready = hak_main_region.ready_spans;
+  hakmem_malloc(262144);
+  hakmem_malloc(20000);
+  EXPECT_EQ(hak_main_region.ready_spans, ready);
+  EXPECT_EQ(hak_arena_kept_bytes(), 0u);
+}
+
 // Else whatever is handed over between threads of a process that has grown to its size would go through slabs, again and again.
 TEST_F(Tcache, AFullPoolLeavesTheMagazinesThatServeTheRequest) {
   for (size_t size : {size_t(400), size_t(1000), size_t(6000)}) {

@@ -139,6 +139,10 @@ TEST_F(WholeSpans, NoExtentIsMadeOfWhatIsNoBlock) {
   EXPECT_TRUE(hak_arena_make_extent(s, p, c));
   EXPECT_FALSE(hak_arena_make_extent(s, p, c)) << "it is one";
   hakmem_free(p);
+  p = static_cast<char *>(hakmem_malloc(200000));
+  hakmem_free(p);
+  EXPECT_EQ(kept_of(c), 1u);
+  EXPECT_FALSE(hak_arena_make_extent(hak_region_span(hak_region_find(p), p), p, c)) << "it was freed";
 }
 
 // Near a target they are extents, which go back to the pool and lose their tails.
