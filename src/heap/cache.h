@@ -166,8 +166,8 @@ HAK_INLINE hak_heap_cache *hak_heap_own_cache_of_owner(uint32_t owner) {
   return k;
 }
 
-/* A block, of its class's code, that the thread's cache of the heap has. NULL and *met NULL: take the long way. Else the
- * thread is at its cache *met, which a thief has come by: hak_heap_pop_met has the block, or none. */
+/* A block, of its class's code, that the thread's cache of the heap has. NULL and *met NULL: take the long way. Else
+ * the thread is at its cache *met, which a thief has come by: hak_heap_pop_met has the block, or none. */
 HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code, hak_heap_cache **met) {
   hak_heap_cache *k = hak_heap_own_cache(h);
   *met = NULL;
