@@ -28,9 +28,7 @@ static HAK_COLD void *out_of_memory(hak_deferred *d) {
 
 /* The thread's cache; NULL: it has none. The first request starts the library. */
 HAK_INLINE hak_tcache *grown(void) {
-  hak_tcache *t = hak_tls.cache;
-  if (HAK_LIKELY(t != NULL)) return t;
-  return hak_start() ? hak_thread_grow_up() : NULL;
+  return HAK_LIKELY(hak_tls.cache != NULL) || hak_start() ? hak_thread_grown() : NULL;
 }
 
 static void *take_large(size_t size, size_t align, bool zeros, bool *zeroed, hak_deferred *d) {

@@ -26,7 +26,7 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
-/* What is bumped, or comes from a slab without a cache, takes no more; nor the countdown, where nothing is due. */
+/* A piece, and a slab's block where the heap has no caches, need no slow path; but the countdown may ask for one. */
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
   int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
@@ -42,8 +42,10 @@ static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
 static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache *met) {
   unsigned c = hak_class_for(size);
   void *p = hak_heap_pop_met(met, heap, c);
-  if (HAK_LIKELY(p != NULL)) hak_tls.countdown -= HAK_COUNTED_BYTES(size);
-  if (p != NULL) return p;
+  if (HAK_LIKELY(p != NULL)) {
+    hak_tls.countdown -= HAK_COUNTED_BYTES(size);
+    return p;
+  }
   return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_long(heap, size);
 }
 

@@ -306,8 +306,9 @@ void hak_decay_make_room(hak_deferred *d) {
 
 void hak_decay_excess(hak_deferred *d) {
   /* What this thread's own look has just purged is no work for it. Who returns more is told so by the mark. */
-  if (dirty_now() > reserved_now() || hak_kept_bytes() != 0) hak_decay_wake_helper();
-  if (hak_kept_bytes() != 0) hak_store_relaxed(&hak_decay_kept_due, true);
+  bool kept = hak_kept_bytes() != 0;
+  if (kept || dirty_now() > reserved_now()) hak_decay_wake_helper();
+  if (kept) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;

@@ -1,7 +1,7 @@
 """costs.py PROGRAM: what heaps take, in instructions (callgrind) and system calls, counted.
 
 A heap that is made, filled with 100 blocks and destroyed: as a difference of two runs, so that start and first use do not count.
-The same of a malloc and its free by one thread, where caches serve: of small blocks, and of large ones; by turns in two heaps that were made so far apart; and where another thread frees and does nothing else.
+The same of a malloc and its free by one thread, where caches serve: of small blocks, and of large ones; by turns in two heaps that were made so far apart; near a limit, with a refused request or without; and where another thread frees and does nothing else.
 hakmem_heap_destroy of a heap with blocks of 64 bytes: for each span of 64 KiB, whatever the number of blocks.
 """
 
