@@ -93,14 +93,17 @@ HAK_INLINE bool keep_whole(void *p, size_t code) {
 static HAK_NOINLINE void give_extent(void *p) {
   hak_deferred d = {0};
   hak_raw_give_extent(&hak_main_region, p, hak_raw_claim_extent(&hak_main_region, p), &d);
-  hak_decay_wake_helper();
   if (HAK_UNLIKELY(d.purge_due)) hak_slow_exit(&d);
+}
+
+/* Behind hak_heap_push. */
+static bool give_beside(void *p, hak_heap_cache *met) {
+  return (met != NULL && hak_heap_push_met(met, p)) || hak_heap_free_ready(p);
 }
 
 HAK_INLINE bool give_in_heap(void *p) {
   hak_heap_cache *met;
-  if (hak_profile_has_samples()) return false;
-  return hak_heap_push(p, &met) || (met != NULL && hak_heap_push_met(met, p)) || hak_heap_free_ready(p);
+  return !hak_profile_has_samples() && (hak_heap_push(p, &met) || give_beside(p, met));
 }
 
 static HAK_NOINLINE void free_slowly(void *p) {
@@ -110,24 +113,16 @@ static HAK_NOINLINE void free_slowly(void *p) {
   hak_slow_exit(&d);
 }
 
-static HAK_NOINLINE void free_in_heap_long(void *p) {
-  if (!hak_heap_free_ready(p)) free_slowly(p);
-}
-
-static HAK_NOINLINE void free_met(void *p, hak_heap_cache *met) {
-  if (!hak_heap_push_met(met, p)) free_in_heap_long(p);
+static HAK_NOINLINE void free_in_heap_long(void *p, hak_heap_cache *met) {
+  if (!give_beside(p, met)) free_slowly(p);
 }
 
 static HAK_NOINLINE void free_in_heap(void *p) {
   hak_heap_cache *met;
   if (hak_profile_has_samples())
     free_slowly(p);
-  else if (HAK_LIKELY(hak_heap_push(p, &met)))
-    return;
-  else if (met != NULL)
-    free_met(p, met);
-  else
-    free_in_heap_long(p);
+  else if (HAK_UNLIKELY(!hak_heap_push(p, &met)))
+    free_in_heap_long(p, met);
 }
 
 static HAK_NOINLINE void free_beyond(void *p) {

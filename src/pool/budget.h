@@ -162,8 +162,10 @@ HAK_INLINE bool hak_budget_full_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
   return HAK_UNLIKELY(ceiling != SIZE_MAX) && hak_budget_filled_now() > ceiling;
 }
-/* That, or at level 1 or above. */
-HAK_INLINE bool hak_budget_near_now(void) { return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_full_now(); }
+/* That, or at level 1 or above, which only a target that is measured has. */
+HAK_INLINE bool hak_budget_near_now(void) {
+  return hak_budget_targeted() && (hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_full_now());
+}
 
 /* Compares the process's resident memory with the target, where there is one, and returns the level. Once a look. */
 unsigned hak_budget_look(uint64_t now_ms);

@@ -265,11 +265,13 @@ TEST_F(Huge, NearATargetNoneAreKept) {
   char *p = alloc(70 * HAK_MIB), *q = alloc(34 * HAK_MIB);
   large_blocks::free(p);
   EXPECT_EQ(figures().kept_bytes, 70 * HAK_MIB);
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX - 1); /* there is a target */
   hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_NEAR);
   EXPECT_EQ(large_blocks::release(0), 70 * HAK_MIB) << "at once, though it is young";
   large_blocks::free(q);
   EXPECT_EQ(figures().kept_bytes, 0u);
   hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_FAR);
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
   EXPECT_LE(fake_os::mapped_bytes() - before, 2 * PAGE) << "nothing is left";
 }
 

@@ -523,6 +523,7 @@ TEST_F(Reach, NearATargetAThreadStacksNothing) {
   burst();
   EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4);
   size_t before = cache_of(actor)->stacked_bytes;
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX - 1); /* there is a target */
   hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_NEAR);
   burst();
   EXPECT_LE(cache_of(actor)->stacked_bytes, before) << "what there is the next decay takes";
@@ -532,6 +533,7 @@ TEST_F(Reach, NearATargetAThreadStacksNothing) {
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_LE(loaded(actor, 70000), 1u);
   hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_FAR);
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
   burst();
   EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4) << "again";
   expect_nothing_lost({&actor});
