@@ -413,8 +413,8 @@ def test_baseline_that_crashes_is_replaced(build):
 
 
 def test_memory_after_rest_is_that_of_all_processes():
-    # On a busy machine a start looks like rest, but hardly for a second; and what Python does at its end, without the
-    # 30 MiB, takes longer than two looks.
+    # On a busy machine a start looks like rest, but hardly for a second; and what Python does at
+    # its end, without the 30 MiB, takes longer than two looks.
     code = "import os, time; x = bytearray(30 << 20); time.sleep(3); os._exit(0)"
     outcome = run_once(["/bin/sh", "-c", f"/usr/bin/python3 -c '{code}' & wait"], idle_s=1)
     assert outcome.problem == ""
