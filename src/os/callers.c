@@ -21,7 +21,9 @@ extern void *__cxa_allocate_dependent_exception(void) __attribute__((weak));
 extern void make_shared_string(void) __asm__("_ZNSs4_Rep9_S_createEmmRKSaIcE") __attribute__((weak));
 
 #ifdef __GLIBC__ /* elsewhere the loader is libc itself */
-extern void *__tls_get_addr(void *) __attribute__((weak)); /* the loader's */
+/* A function of the loader's. Not __tls_get_addr: where a static program's other objects call that, which ld resolves
+ * without it, ld misses it for this one. */
+extern void _dl_mcount(ElfW(Addr), ElfW(Addr)) __attribute__((weak));
 
 static hak_keeper object_of(const void *address) {
   Dl_info info;
@@ -48,7 +50,7 @@ static hak_keeper function_at(const void *address) {
 
 /* Of a program that is linked statically the loader is a part: then nothing is known of it. */
 static hak_keeper loader(void) {
-  hak_keeper found = object_of((const void *)__tls_get_addr);
+  hak_keeper found = object_of((const void *)_dl_mcount);
   return (uintptr_t)&hak_keepers - found.start < found.bytes ? (hak_keeper){0} : found;
 }
 #else
