@@ -170,7 +170,7 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
     hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
   }
-  hak_heap_end_deleted(&d);
+  hak_heap_end_deleted(false, &d);
   hak_slow_exit(&d);
   errno = saved;
 }

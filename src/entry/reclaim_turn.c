@@ -23,7 +23,7 @@ static void flush_heaps(hak_deferred *d) {
   if (hak_heap_indices() == 0) return;
   hak_heap_flush(NULL, d);
   hak_heap_flush_others(NULL, d);
-  hak_heap_end_deleted(d);
+  hak_heap_end_deleted(true, d);
   hak_heap_trim_all(d);
 }
 
@@ -31,7 +31,8 @@ static void keep_to_target(hak_deferred *d) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
   if (hak_budget_over_now()) hak_decay_excess(d);
   if (!hak_budget_slab_purge_due()) return;
-  flush_heaps(d);
+  /* Also true where a target is far, and it is time to look whether it still is. */
+  if (hak_budget_slab_bytes_wanted() != 0) flush_heaps(d);
   hak_decay_for_target(d);
 }
 
@@ -94,7 +95,7 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
     if (looked) decay_heaps(now_ms, d);
     hak_huge_free_lost(LOST_AT_ONCE, &d->purge_due);
   }
-  if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(d);
+  if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(false, d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);

@@ -478,17 +478,24 @@ size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
 
 /* --- what is empty and stays with a heap --- */
 
+/* Who holds the lock may have no processor, and others wait behind whoever waits: only where memory has to go back now
+ * does anybody wait for it. */
+static bool take_or_leave(hak_lock *lock, bool waits) {
+  if (!waits) return hak_lock_try(lock);
+  hak_lock_take(lock);
+  return true;
+}
+
 /* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
-static void trim(hak_heap *h, hak_deferred *d) {
+static void trim(hak_heap *h, bool waits, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock); /* the heap does not end */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_slab_set *b = bin_of(h, c);
-    if (b == NULL || hak_load_relaxed(&b->slabs) == 0) continue;
-    hak_lock_take(hak_heap_bin_lock(h, c));
+    if (b == NULL || hak_load_relaxed(&b->slabs) == 0 || !take_or_leave(hak_heap_bin_lock(h, c), waits)) continue;
     hak_slab_set_trim(b, &d->purge_due);
     hak_lock_drop(hak_heap_bin_lock(h, c));
   }
-  hak_lock_take(hak_heap_lock(h));
+  if (!take_or_leave(hak_heap_lock(h), waits)) return;
   hak_piece_trim(h, &d->purge_due);
   /* A visitor goes by places: what is live keeps its own. */
   while (h->span_count > 0 && hak_heap_span_at(h, h->span_count - 1) == NULL) h->span_count--;
@@ -496,16 +503,16 @@ static void trim(hak_heap *h, hak_deferred *d) {
   hak_lock_drop(hak_heap_lock(h));
 }
 
-static void trim_from(uint32_t index, uint32_t end, hak_deferred *d) {
+static void trim_from(uint32_t index, uint32_t end, bool waits, hak_deferred *d) {
   for (; index < end; index++) {
     hak_lock_take(&hak_heaps_lock);
     hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
-    if (h != NULL) trim(h, d);
+    if (h != NULL) trim(h, waits, d);
     hak_lock_drop(&hak_heaps_lock);
   }
 }
 
-void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), d); }
+void hak_heap_trim_all(hak_deferred *d) { trim_from(0, hak_heap_indices(), true, d); }
 
 #define TURN_HEAPS 1024 /* in one turn of the clock: a fraction of a millisecond */
 
@@ -513,14 +520,15 @@ void hak_heap_trim_some(hak_deferred *d) {
   static uint32_t next; /* relaxed: two threads may trim the same */
   uint32_t first = hak_load_relaxed(&next), indices = hak_heap_indices(),
            end = (uint32_t)hak_min_size(first + TURN_HEAPS, indices);
-  trim_from(first, end, d);
+  trim_from(first, end, false, d);
   hak_store_relaxed(&next, end >= indices ? 0 : end);
 }
 
-void hak_heap_end_deleted(hak_deferred *d) {
+/* Whoever finds the lock held leaves what has ended to the holder, who looks again behind it; where the two miss each
+ * other, to the next slow exit of any thread. */
+void hak_heap_end_deleted(bool waits, hak_deferred *d) {
   hak_lock *end = hak_heap_end_lock(NULL);
-  while (hak_heap_some_ended()) {
-    hak_lock_take(end);
+  while (hak_heap_some_ended() && take_or_leave(end, waits)) {
     hak_heap *h = hak_heap_take_ended();
     if (h != NULL) {
       hak_heap_give_all(h, d);

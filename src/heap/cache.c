@@ -627,18 +627,22 @@ static bool rob(hak_heap *within, theft_kind kind, hak_deferred *d) {
   return of.missed;
 }
 
-/* An owner is at its cache for a microsecond, as long as a barrier takes, or has no processor. False: for OWNER_MS. */
+/* An owner is at its cache for a microsecond, as long as a barrier takes, or has no processor. False: it is left alone,
+ * at once or after OWNER_MS. */
 #define AT_ONCE 8
 #define OWNER_MS 500 /* an owner that is at its cache for so long lies in a signal handler, or has stopped */
-static bool rob_all(const hak_heap *within, theft_kind kind, hak_deferred *d) {
-  for (unsigned tries = 0; rob((hak_heap *)within, kind, d); tries++) {
-    if (tries == AT_ONCE + OWNER_MS) return false;
+static bool rob_all(hak_heap *within, theft_kind kind, unsigned patience_ms, hak_deferred *d) {
+  for (unsigned tries = 0; rob(within, kind, d); tries++) {
+    if (tries == AT_ONCE + patience_ms) return false;
     if (tries >= AT_ONCE) hak_os_sleep_ms(1);
   }
   return true;
 }
 
-bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) { return rob_all(within, ALL, d); }
+/* Of all heaps: where memory is to go back, which no count depends on. */
+void hak_heap_flush_others(hak_heap *within, hak_deferred *d) {
+  rob_all(within, ALL, within == NULL ? 0 : OWNER_MS, d);
+}
 void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
 
 static void set_own_aside(const hak_heap *within) {
@@ -664,7 +668,7 @@ bool hak_heap_drain(hak_heap *h, hak_deferred *d) {
   /* The thief's barrier is behind it: who is not at its cache then sees it */
   } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
   set_own_aside(h);
-  bool all = rob_all(h, ASIDE, d);
+  bool all = rob_all(h, ASIDE, OWNER_MS, d);
   uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &draining, drained, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   return all;

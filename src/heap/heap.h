@@ -282,8 +282,9 @@ void hak_heap_note_end(hak_heap *heap);
  * lock. */
 void hak_heap_trim_all(hak_deferred *deferred);
 void hak_heap_trim_some(hak_deferred *deferred);
-/* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
-void hak_heap_end_deleted(hak_deferred *deferred);
+/* Ends the heaps that were deleted and have no block any more; without `waits`, unless another thread does. Caller
+ * holds no lock. */
+void hak_heap_end_deleted(bool waits, hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
 /* Calls visit for each block that is a mapping; false: it said so. Then for each block, and how many those were. */
 bool hak_heap_visit_mappings(const hak_heap *heap, bool (*visit)(void *block, size_t size, void *context),
@@ -304,8 +305,8 @@ void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second
- * where that thread has no processor: false. True as well where nothing can be taken, without membarrier. */
-bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+ * where that thread has no processor, but not for all heaps. Nothing is taken without membarrier. */
+void hak_heap_flush_others(hak_heap *within, hak_deferred *deferred);
 /* Whether the heap's blocks go into caches. */
 bool hak_heap_caches(const hak_heap *heap);
 /* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until

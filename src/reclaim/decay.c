@@ -334,18 +334,23 @@ void hak_decay_follow(hak_deferred *d) {
   hak_decay_step(hak_os_now_ms(), true);
 }
 
+static size_t purge_slabs(size_t wanted, hak_deferred *d) {
+  size_t purged = 0;
+  for (uint32_t i = hak_arena_count(); i-- > 0 && purged < wanted;)
+    purged += hak_purge_slabs(hak_arena_at(i), 0, true, wanted - purged, d);
+  return purged;
+}
+
 void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
-  bool left;
-  hak_takes_large = true;
-  if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
-  /* Blocks in caches and depots pin pages of as many slabs. */
-  if (wanted > 0) hak_tcache_reach(UINT64_MAX, true, d);
-  if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
-  for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
-    size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
-    wanted -= hak_min_size(wanted, purged);
-    hak_budget_note_purged(purged);
+  if (wanted > 0) {
+    bool left;
+    hak_takes_large = true;
+    hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
+    /* Blocks in caches and depots pin pages of as many slabs. */
+    hak_tcache_reach(UINT64_MAX, true, d);
+    if (hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
+    hak_budget_note_purged(purge_slabs(wanted, d));
   }
   hak_budget_slab_bytes_purged();
 }
@@ -356,7 +361,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   hak_takes_large = true;
   if (purges_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
-  for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
+  purged += purge_slabs(SIZE_MAX, d);
   bool left;
   hak_huge_free_lost(SIZE_MAX, &d->purge_due);
   purged += hak_kept_release(UINT64_MAX, SIZE_MAX, &left);

@@ -1,0 +1,127 @@
+// Heaps beside threads that have no processor: nobody waits for them who need not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "actor.h"
+#include "fake_cpu.h"
+#include "fake_os.h"
+#include "hak.h"
+
+extern "C" {
+#include "heap/cache.h"
+#include "heap/heap.h"
+}
+
+using testing::IsEmpty;
+
+namespace {
+
+class Heaps : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_os::reset();
+    ASSERT_TRUE(hak_start());
+    fake_cpu::install();
+    hakmem_free(hakmem_malloc(1));
+    heap = hakmem_heap_new(nullptr);
+    ASSERT_NE(heap, nullptr);
+  }
+  void TearDown() override {
+    if (heap != nullptr) hakmem_heap_destroy(heap);
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  // The thread has a cache of the heap, with blocks in it.
+  void use() const {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 2000; i++) blocks.push_back(hakmem_heap_malloc(heap, 100));
+    for (void *p : blocks) hakmem_free(p);
+    ASSERT_NE(hak_heap_cache_of(hak_tls.cache, heap), nullptr);
+  }
+  // Whether another thread is through with it while the lock is held.
+  static bool ends_beside(hak_lock *lock, std::function<void()> what) {
+    hak_lock_take(lock);
+    auto done = std::async(std::launch::async, std::move(what));
+    bool ended = done.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    hak_lock_drop(lock);
+    done.wait();
+    return ended;
+  }
+
+  hakmem_heap *heap = nullptr;
+};
+
+// Threads that free meanwhile would stand in line for a lock whose holder has no processor, and each after the other.
+TEST_F(Heaps, ThatHaveEndedAreLeftToWhoEndsOne) {
+  void *p = hakmem_heap_malloc(heap, 100);
+  hakmem_heap_delete(heap);
+  EXPECT_TRUE(ends_beside(hak_heap_end_lock(nullptr), [&] { hakmem_free(p); }));
+  EXPECT_TRUE(hak_heap_some_ended());
+  heap = nullptr;
+  hak_deferred d = {};
+  hak_heap_end_deleted(true, &d);
+  EXPECT_FALSE(hak_heap_some_ended());
+  EXPECT_FALSE(hak_heap_some());
+}
+
+// The clock's turn holds the registry's lock, for which deletes, visits and new limits wait.
+TEST_F(Heaps, AreTrimmedByTheClockButWhereSomebodyIsAtThem) {
+  use();
+  hak_deferred d = {};
+  hak_heap_flush(nullptr, &d);
+  size_t held = hak_heap_held(heap);
+  ASSERT_GT(held, 0u);
+  unsigned c = hak_class_for(100);
+  EXPECT_TRUE(ends_beside(hak_heap_bin_lock(heap, c), [] {
+    hak_deferred other = {};
+    hak_heap_trim_some(&other);
+  }));
+  EXPECT_GT(hak_heap_held(heap), 0u);
+  hak_heap_trim_some(&d);
+  EXPECT_EQ(hak_heap_held(heap), 0u);
+}
+
+// A purge, a trim or a target takes what it finds; a delete, whose caller counts on it, waits for half a second.
+TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "there is no barrier";
+#endif
+  Actor user(0);
+  hak_heap_cache *k = nullptr;
+  user.run([&] {
+    use();
+    k = hak_heap_cache_of(hak_tls.cache, heap);
+    hak_heap_enter(k);
+  });
+  fake_os::reset();
+  hakmem_purge();
+  EXPECT_GT(hak_heap_held(heap), 0u);
+  EXPECT_LE(fake_os::count(fake_os::BARRIER), 20u);
+  user.run([&] { hak_heap_leave(k, 0); });
+  hakmem_purge();
+  EXPECT_EQ(hak_heap_held(heap), 0u);
+}
+
+// No target is set, and no group's limit: what a program grows by is looked at now and then, and what threads cache of
+// heaps is not touched for that.
+TEST_F(Heaps, KeepTheirCachesWhileAProgramGrows) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "there is no barrier";
+#endif
+  Actor user(0);
+  fake_os::set_clock(hak_os_now_ms() + 60000);
+  std::vector<void *> blocks = {hakmem_malloc(HAK_MIB)}; // the clock's look, of which there is no other until the end
+  user.run([&] { use(); });
+  unsigned barriers = fake_os::count(fake_os::BARRIER);
+  for (int i = 0; i < 300; i++) blocks.push_back(hakmem_malloc(HAK_MIB));
+  EXPECT_EQ(fake_os::count(fake_os::BARRIER), barriers);
+  EXPECT_GT(hak_heap_held(heap), 0u);
+  for (void *p : blocks) hakmem_free(p);
+}
+
+}  // namespace
