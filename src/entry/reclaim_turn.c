@@ -31,8 +31,9 @@ static void keep_to_target(hak_deferred *d) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
   if (hak_budget_over_now()) hak_decay_excess(d);
   if (!hak_budget_slab_purge_due()) return;
-  /* Also true where a target is far, and it is time to look whether it still is. */
-  if (hak_budget_slab_bytes_wanted() != 0) flush_heaps(d);
+  /* Also where a target is far, each time a program has doubled, before it is measured whether it still is: threads'
+   * caches of heaps are not to be what it grows by. */
+  flush_heaps(d);
   hak_decay_for_target(d);
 }
 

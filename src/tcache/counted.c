@@ -4,8 +4,10 @@
 #include "tcache/draw.h"
 
 /* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many
- * until the next end. */
+ * until the next end. Of whole spans fewer: a thread that had one may go on with small ones, and come by after as many
+ * bytes of these. */
 #define OFF_REQUESTS (HAK_COUNT_OFF_BYTES / 1024)
+#define OFF_WHOLE_SPANS (OFF_REQUESTS / 4)
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 /* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. Where
@@ -158,7 +160,7 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
 }
 
 void hak_count_lengthen(size_t size) {
-  int64_t bytes = OFF_REQUESTS * HAK_COUNTED_BYTES(size);
+  int64_t bytes = (size > HAK_SHARED_MAX ? OFF_WHOLE_SPANS : OFF_REQUESTS) * HAK_COUNTED_BYTES(size);
   if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) set_countdown(bytes);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
@@ -47,6 +48,19 @@ TEST(Draw, TrialsAreGeometric) {
   }
   EXPECT_EQ(hak_draw_trials(0, 1), 1u);
   EXPECT_EQ(hak_draw_trials(1e300, 1), uint64_t(1) << 62) << "never, and no overflow";
+}
+
+// Nothing is sampled: a thread that keeps to what is kept for it takes the slow path now and then. It may have had one large block, and go
+// on with small ones: what sleeps then waits for as many bytes of these.
+TEST(Off, OneLargeBlockPutsTheNextLookOffByLittle) {
+  ASSERT_TRUE(hak_start());
+  int64_t longest = 0;
+  for (int i = 0; i < 5000; i++) {
+    hakmem_free(hakmem_malloc(100000));
+    longest = std::max(longest, hak_tls.countdown);
+  }
+  EXPECT_GT(longest, HAK_COUNT_OFF_BYTES);
+  EXPECT_LE(longest, int64_t(32) * 1024 * 1024);
 }
 
 // A thread whose next countdown is drawn from the seed.

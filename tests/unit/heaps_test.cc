@@ -107,20 +107,32 @@ TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
   EXPECT_EQ(hak_heap_held(heap), 0u);
 }
 
-// No target is set, and no group's limit: what a program grows by is looked at now and then, and what threads cache of
-// heaps is not touched for that.
-TEST_F(Heaps, KeepTheirCachesWhileAProgramGrows) {
+// No target is set, and no group's limit. Each time a program has doubled, what threads that sleep have cached of heaps
+// goes back; and nobody waits for one that was stopped at its cache.
+TEST_F(Heaps, HaveNothingInSleepersCachesThatAProgramGrowsBy) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "there is no barrier";
 #endif
-  Actor user(0);
+  Actor sleeper(0), stopped(1);
   fake_os::set_clock(hak_os_now_ms() + 60000);
   std::vector<void *> blocks = {hakmem_malloc(HAK_MIB)}; // the clock's look, of which there is no other until the end
-  user.run([&] { use(); });
+  hak_heap_cache *asleep = nullptr, *in_use = nullptr;
+  sleeper.run([&] {
+    use();
+    asleep = hak_heap_cache_of(hak_tls.cache, heap);
+  });
+  stopped.run([&] {
+    use();
+    in_use = hak_heap_cache_of(hak_tls.cache, heap);
+    hak_heap_enter(in_use);
+  });
+  ASSERT_GT(asleep->magazines, 0u);
   unsigned barriers = fake_os::count(fake_os::BARRIER);
   for (int i = 0; i < 300; i++) blocks.push_back(hakmem_malloc(HAK_MIB));
-  EXPECT_EQ(fake_os::count(fake_os::BARRIER), barriers);
-  EXPECT_GT(hak_heap_held(heap), 0u);
+  EXPECT_EQ(asleep->magazines, 0u);
+  EXPECT_GT(in_use->magazines, 0u);
+  EXPECT_LE(fake_os::count(fake_os::BARRIER), barriers + 60);
+  stopped.run([&] { hak_heap_leave(in_use, 0); });
   for (void *p : blocks) hakmem_free(p);
 }
 
