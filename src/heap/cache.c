@@ -639,7 +639,7 @@ static bool rob_all(hak_heap *within, theft_kind kind, unsigned patience_ms, hak
   return true;
 }
 
-/* Of all heaps: where memory is to go back, which no count depends on. */
+/* All heaps are meant where memory is to go back: no count depends on it, and the thread is not waited for. */
 void hak_heap_flush_others(hak_heap *within, hak_deferred *d) {
   rob_all(within, ALL, within == NULL ? 0 : OWNER_MS, d);
 }

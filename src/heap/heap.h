@@ -304,8 +304,8 @@ bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code
 void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
-/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; half a second
- * where that thread has no processor, but not for all heaps. Nothing is taken without membarrier. */
+/* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; where that thread
+ * has no processor half a second, but not at all when all heaps are meant. Nothing is taken without membarrier. */
 void hak_heap_flush_others(hak_heap *within, hak_deferred *deferred);
 /* Whether the heap's blocks go into caches. */
 bool hak_heap_caches(const hak_heap *heap);

@@ -133,7 +133,7 @@ TEST(Trim, ReachesWhatSleepingThreadsKeep) {
 }
 
 // Before the trim, their number alone bounds it. Near a target (HAKMEM_RSS_TARGET=800M) nobody needs to trim. The target
-// is a tenth above what nobody can take from them, some 68 KiB each: a block of each class (41), the cache's own
+// is a fifth above what nobody can take from them, some 68 KiB each: a block of each class (41), the cache's own
 // metadata (18) and the stack (8).
 TEST(TenThousand, SleepingThreadsAreReached) {
   size_t before = resident();

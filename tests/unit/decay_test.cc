@@ -628,6 +628,14 @@ TEST_F(DecayLean, OffOnlySuppressesPrewarming) {
   EXPECT_FALSE(make_dirty(64)) << "balanced";
 }
 
+// A monitor whose thread measures and has nothing to give back must not be the one that takes large blocks up (decision 042).
+TEST_F(Decay, WhoFindsTheTargetFarStillSparesLargeBlocks) {
+  hak_takes_large = false;
+  hak_deferred d = {};
+  hak_decay_for_target(&d);
+  EXPECT_FALSE(hak_takes_large);
+}
+
 // --- all at once ---
 
 TEST_F(Decay, KeepBytesAreKept) {
