@@ -34,9 +34,9 @@ static uintptr_t place_for(size_t all, size_t align, size_t room) {
 
 /* `inner` of `all` bytes accessible, from `offset` on. */
 static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
-  char *reserved = hak_os_reserve_near(place_for(all, align, all), all, align);
-  if (reserved == NULL || hak_os_commit(reserved + offset, inner)) return reserved;
-  hak_os_unmap_own(reserved, all);
+  char *sealed = hak_os_map_near(place_for(all, align, all), all, align, HAK_OS_SEALED);
+  if (sealed == NULL || hak_os_commit(sealed + offset, inner)) return sealed;
+  hak_os_unmap_own(sealed, all);
   return NULL;
 }
 
@@ -92,7 +92,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   if (start == NULL) {
     if (wanted) make_last();
     start = cut_from_last(all, align);
-    if (start == NULL) start = hak_os_map_near(place_for(all, align, 0), all, align);
+    if (start == NULL) start = hak_os_map_near(place_for(all, align, 0), all, align, HAK_OS_ACCESSIBLE);
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
     mark(start, before, bytes);
@@ -108,7 +108,7 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
   if (bytes > old_bytes) {
     char *end = start + old_bytes + HAK_SPAN_SIZE;
     bool taken;
-    if (!hak_os_extend(end, change, &taken)) return false;
+    if (!hak_os_extend(end, change, HAK_OS_SEALED, &taken)) return false;
     /* The block grows into the guard behind it, whichever kind that was; what lies behind it now is inaccessible. */
     bool committed = hak_os_commit(start + old_bytes, change);
     if (committed && (!hak_load_relaxed(&some_marked) || hak_os_unmark_guard(start + old_bytes, change))) return true;

@@ -20,9 +20,9 @@ const struct hak_os_ops *const hak_os = &hak_os_linux;
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
 static bool advice_disabled;
 
-static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
+static void *map_counted(void *hint, size_t size, hak_os_access access, bool fixed) {
   hak_os_count(&hak_os_stats.mmap_total);
-  return hak_os->map(hint, size, accessible, fixed);
+  return hak_os->map(hint, size, access, fixed);
 }
 
 bool hak_os_unmap(void *addr, size_t size) {
@@ -47,16 +47,16 @@ bool hak_os_unmap_own(void *addr, size_t size) {
 
 /* Maps with slack and trims both ends: mmap itself promises page alignment only. hint: where, if that is free; 0:
  * anywhere. */
-static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessible) {
+static void *map_aligned(uintptr_t hint, size_t size, size_t align, hak_os_access access) {
   size_t page = hak_os_page_size();
   HAK_ASSERT(size > 0 && hak_is_pow2(align));
   if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
-  void *first = map_counted((void *)hint, size, accessible, false);
+  void *first = map_counted((void *)hint, size, access, false);
   if (first == NULL || ((uintptr_t)first & (align - 1)) == 0) return first;
   if (!hak_os_unmap_own(first, size)) return NULL;
   size_t padded = size + align - page;
-  char *raw = (char *)map_counted(NULL, padded, accessible, false);
+  char *raw = (char *)map_counted(NULL, padded, access, false);
   if (raw == NULL) return NULL;
   char *start = (char *)hak_align_up((uintptr_t)raw, align);
   HAK_ASSERT(start + size <= raw + padded);
@@ -67,7 +67,7 @@ static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessi
   return start;
 }
 
-void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, false); }
+void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, HAK_OS_RESERVED); }
 
 /* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions,
  * absent spans, with that. */
@@ -124,9 +124,13 @@ uintptr_t hak_os_random_place(size_t align, size_t room) {
   return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
 }
 
-void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, false); }
+void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) {
+  return map_aligned(hint, size, align, HAK_OS_RESERVED);
+}
 
-void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, true); }
+void *hak_os_map_near(uintptr_t hint, size_t size, size_t align, hak_os_access access) {
+  return map_aligned(hint, size, align, access);
+}
 
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
   uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : place_apart(align, room);
@@ -134,22 +138,22 @@ void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
-bool hak_os_extend(void *addr, size_t size, bool *taken) {
+bool hak_os_extend(void *addr, size_t size, hak_os_access access, bool *taken) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
-  void *p = map_counted(addr, size, false, false);
+  void *p = map_counted(addr, size, access, false);
   *taken = p != NULL && p != addr;
   if (*taken) hak_os_unmap_own(p, size);
   return p == addr;
 }
 
 bool hak_os_has_all_mappings(void) {
-  void *p = map_counted(NULL, hak_os_page_size(), false, false);
+  void *p = map_counted(NULL, hak_os_page_size(), HAK_OS_RESERVED, false);
   if (p != NULL) hak_os_unmap_own(p, hak_os_page_size());
   /* Under that limit what is reserved has to go back instead */
   return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE);
 }
 
-void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
+void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, HAK_OS_ACCESSIBLE); }
 
 bool hak_os_commit(void *addr, size_t size) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
@@ -163,7 +167,7 @@ bool hak_os_guard(void *addr, size_t size) {
   return hak_os->protect(addr, size, false) == 0;
 }
 
-bool hak_os_seal(void *addr, size_t size) { return map_counted(addr, size, false, true) != NULL; }
+bool hak_os_seal(void *addr, size_t size) { return map_counted(addr, size, HAK_OS_SEALED, true) != NULL; }
 
 /* More than there can be regions. */
 #define OWNED_MAX 512
@@ -252,11 +256,11 @@ bool hak_os_decommit(void *addr, size_t size) {
   if (!may_map_over(size)) return false;
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
-  return map_counted(addr, size, true, true) != NULL;
+  return map_counted(addr, size, HAK_OS_ACCESSIBLE, true) != NULL;
 }
 
 bool hak_os_renew(void *addr, size_t size, bool huge) {
-  if (refuse_foreign(addr, size) || map_counted(addr, size, true, true) == NULL) return false;
+  if (refuse_foreign(addr, size) || map_counted(addr, size, HAK_OS_ACCESSIBLE, true) == NULL) return false;
   hak_os_set_pages(addr, size, huge);
   hak_os_name(addr, size, HAK_NAME_HEAP);
   return true;

@@ -20,9 +20,17 @@
 #include "base/schedule.h"
 #include "os/counters.def"
 
+typedef enum hak_os_access {
+  HAK_OS_RESERVED,   /* inaccessible. The kernel counts its pages when they are touched, accessible or not by then, and so
+                      * refuses none of it for its size */
+  HAK_OS_SEALED,     /* inaccessible. What is made accessible of it is counted then, and refused where it is more than
+                      * there can be */
+  HAK_OS_ACCESSIBLE, /* counted likewise */
+} hak_os_access;
+
 /* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
 struct hak_os_ops {
-  void *(*map)(void *hint, size_t size_bytes, bool accessible, bool fixed);
+  void *(*map)(void *hint, size_t size_bytes, hak_os_access access, bool fixed);
   int (*unmap)(void *addr, size_t size_bytes);
   int (*protect)(void *addr, size_t size_bytes, bool accessible);
   int (*advise)(void *addr, size_t size_bytes, int advice);
@@ -68,13 +76,13 @@ void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
 /* Near an address, where that is free. */
 void *hak_os_reserve_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
-void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
+void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes, hak_os_access access);
 /* An address that nobody can predict, with so much room behind it as long as nobody maps there. 0: the address space is
  * too small. */
 uintptr_t hak_os_random_place(size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: the system refuses; or *taken, some are somebody else's, and asking again is of
  * no use. */
-bool hak_os_extend(void *addr, size_t size_bytes, bool *taken);
+bool hak_os_extend(void *addr, size_t size_bytes, hak_os_access access, bool *taken);
 /* Whether the system refuses any mapping, however small: the process has as many as it may have, or all the
  * addresses. */
 bool hak_os_has_all_mappings(void);
@@ -87,7 +95,7 @@ bool hak_os_guard(void *addr, size_t size_bytes);
  * not another mapping. Not for all guards: gcore leaves a mapping with marks out of what it writes. */
 bool hak_os_mark_guard(void *addr, size_t size_bytes);
 bool hak_os_unmark_guard(void *addr, size_t size_bytes);
-/* Gives the pages of a mapping back and makes it inaccessible; its addresses stay taken. False: nothing has changed. */
+/* Gives the pages of a mapping back, and seals it; its addresses stay taken. False: nothing has changed. */
 bool hak_os_seal(void *addr, size_t size_bytes);
 /* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
  * loaded library's, is refused and counted as madvise_other. Not for two threads at a time. */

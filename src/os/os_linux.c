@@ -54,17 +54,18 @@ void hak_os_leave_confinement(void) { hak_store_relaxed(&confined, false); }
 
 /* --- */
 
-static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
+static void *linux_map(void *hint, size_t size, hak_os_access access, bool fixed) {
   /* What is put over a part of a reservation is, as all of that, counted when it is touched: else the two would stay
    * two mappings. */
+  bool counted = access == HAK_OS_SEALED || (access == HAK_OS_ACCESSIBLE && !fixed);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) |
-              ((accessible && !fixed) || hak_os_is_confined() ? 0 : MAP_NORESERVE);
-  int access = accessible ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
+              (counted || hak_os_is_confined() ? 0 : MAP_NORESERVE);
+  int rights = access == HAK_OS_ACCESSIBLE ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
   if (!fixed) {
-    long p = hak_os_call(SYS_mmap, hint, size, access, flags, -1, 0);
+    long p = hak_os_call(SYS_mmap, hint, size, rights, flags, -1, 0);
     return hak_os_call_failed(p) ? NULL : (void *)p;
   }
-  void *p = mmap(hint, size, access, flags, -1, 0);
+  void *p = mmap(hint, size, rights, flags, -1, 0);
   return error_after(p == MAP_FAILED, saved) != 0 ? NULL : p;
 }
 

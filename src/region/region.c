@@ -219,7 +219,7 @@ static void extend(hak_region *r, size_t needed) {
   size_t most = limited ? hak_max_size(limited_part(limit), needed) : r->reserved_bytes;
   for (size_t more = hak_min_size(most, rest); more >= hak_min_size(needed, rest) && more > 0;
        more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
-    if (hak_os_extend(end, more, &taken)) {
+    if (hak_os_extend(end, more, HAK_OS_RESERVED, &taken)) {
       note_extended(r, more);
       return;
     }
@@ -406,7 +406,7 @@ bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
   HAK_ASSERT(spans > 0 && first >= r->first_span && first + spans <= r->ready_spans);
   void *start = hak_region_address(r, first);
   size_t bytes = spans << HAK_SPAN_SHIFT;
-  if (!hak_os_extend(start, bytes, lost)) return false;
+  if (!hak_os_extend(start, bytes, HAK_OS_RESERVED, lost)) return false;
   if (!hak_os_commit(start, bytes)) {
     hak_os_unmap_own(start, bytes);
     return false;

@@ -178,9 +178,9 @@ TEST(Destroy, GivesAllMappingsBackWhileOthersAreMade) {
     size_t before = process_stats().huge_live;
     busy = *hak_os;
     busy.unmap = [](void *p, size_t bytes) { return map_others(), hak_os_linux.unmap(p, bytes); };
-    busy.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
-      if (fixed && !accessible) map_others();
-      return hak_os_linux.map(hint, bytes, accessible, fixed);
+    busy.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) {
+      if (fixed && access != HAK_OS_ACCESSIBLE) map_others();
+      return hak_os_linux.map(hint, bytes, access, fixed);
     };
     hak_os = &busy;
     resets ? hakmem_heap_reset(heap) : hakmem_heap_destroy(heap);
@@ -279,9 +279,9 @@ TEST(Reset, IsInterruptedByAFork) {
   ASSERT_NE(block_in(heap, 40 * MIB).p, nullptr);
   interrupted = *hak_os;
   interrupted.unmap = [](void *p, size_t bytes) { return fork_once(), hak_os_linux.unmap(p, bytes); };
-  interrupted.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+  interrupted.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) {
     if (fixed) fork_once();
-    return hak_os_linux.map(hint, bytes, accessible, fixed);
+    return hak_os_linux.map(hint, bytes, access, fixed);
   };
   hak_os = &interrupted;
   hakmem_heap_reset(heap);
@@ -808,9 +808,9 @@ hak_os_ops waiting;
 
 void have_calls_wait() {
   waiting = *hak_os;
-  waiting.map = [](void *hint, size_t bytes, bool accessible, bool fixed) {
+  waiting.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) {
     if (bytes >= 40 * MIB) wait_here();
-    return hak_os_linux.map(hint, bytes, accessible, fixed);
+    return hak_os_linux.map(hint, bytes, access, fixed);
   };
   waiting.unmap = [](void *p, size_t bytes) { return wait_here(), hak_os_linux.unmap(p, bytes); };
   waiting.remap = [](void *p, size_t old_bytes, size_t bytes, bool may_move) { return wait_here(), hak_os_linux.remap(p, old_bytes, bytes, may_move); };

@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -134,6 +137,28 @@ TEST(Expand, OfWhatIsNoBlock) {
   errno = MARK;
   EXPECT_EQ(hakmem_expand(ours_not, 10), nullptr);
   EXPECT_EQ(errno, EINVAL);
+}
+
+// More than the machine has is refused, as the kernel refuses to map it, in a hardened build too, which makes a block accessible between
+// guards: wherever addresses are free, so 1 TiB was there each time.
+TEST(Blocks, LargerThanAllMemoryAreRefused) {
+  std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
+  if (overcommit.get() == '1') GTEST_SKIP() << "vm.overcommit_memory is 1: the kernel refuses nothing";
+  size_t all = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+  for (size_t wanted : {8 * all, size_t{1} << 42, size_t{1} << 46}) {
+    errno = 0;
+    EXPECT_EQ(hakmem_malloc(wanted), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(hakmem_calloc(1, wanted), nullptr);
+    EXPECT_EQ(hakmem_aligned_alloc(2 * MIB, wanted), nullptr);
+    for (size_t size : {100 * KIB, 3 * MIB, 40 * MIB}) {
+      Block b = filled(hakmem_malloc(size), size, 3);
+      EXPECT_EQ(hakmem_realloc(b.p, wanted), nullptr);
+      EXPECT_EQ(hakmem_expand(b.p, wanted), nullptr);
+      EXPECT_TRUE(b.holds());
+      hakmem_free(b.p);
+    }
+  }
 }
 
 TEST(Expand, BeyondAllMemoryFails) {

@@ -5,9 +5,9 @@
 
 #include "os/os.h"
 
-static void *map(void *hint, size_t size, bool accessible, bool fixed) {
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible ? 0 : MAP_NORESERVE);
-  void *p = mmap(hint, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
+static void *map(void *hint, size_t size, hak_os_access access, bool fixed) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (access == HAK_OS_RESERVED ? MAP_NORESERVE : 0);
+  void *p = mmap(hint, size, access == HAK_OS_ACCESSIBLE ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
   return p == MAP_FAILED ? NULL : p;
 }
 

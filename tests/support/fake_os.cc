@@ -91,10 +91,10 @@ void record(const Event &e) {
   if (event_count < LOG_MAX) events[event_count++] = e;
 }
 
-void *map(void *hint, size_t size, bool accessible, bool fixed) {
-  Event e = {MAP, reinterpret_cast<uintptr_t>(hint), size, accessible, fixed, 0};
+void *map(void *hint, size_t size, hak_os_access access, bool fixed) {
+  Event e = {MAP, reinterpret_cast<uintptr_t>(hint), size, access == HAK_OS_ACCESSIBLE, fixed, 0};
   e.error = before(e);
-  void *p = e.error != 0 ? nullptr : hak_os_linux.map(hint, size, accessible, fixed);
+  void *p = e.error != 0 ? nullptr : hak_os_linux.map(hint, size, access, fixed);
   Guard guard;
   uintptr_t at = reinterpret_cast<uintptr_t>(p);
   if (fixed && !covered(e.addr, e.addr + size)) violate(e, "fixed over memory that is not ours");

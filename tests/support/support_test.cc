@@ -19,7 +19,7 @@ TEST(FakeOs, IsInPlaceBeforeMain) { EXPECT_NE(hak_os, &hak_os_linux); }
 
 TEST(FakeOs, LogsAndForwards) {
   fake_os::reset();
-  char *p = static_cast<char *>(hak_os->map(nullptr, 4 * PAGE, true, false));
+  char *p = static_cast<char *>(hak_os->map(nullptr, 4 * PAGE, HAK_OS_ACCESSIBLE, false));
   ASSERT_NE(p, nullptr);
   p[0] = 1;
   EXPECT_EQ(hak_os->unmap(p, 4 * PAGE), 0);
@@ -34,8 +34,8 @@ TEST(FakeOs, LogsAndForwards) {
 TEST(FakeOs, FailsTheNthCall) {
   fake_os::reset();
   fake_os::fail_nth(fake_os::MAP, 2);
-  void *a = hak_os->map(nullptr, PAGE, true, false), *b = hak_os->map(nullptr, PAGE, true, false),
-       *c = hak_os->map(nullptr, PAGE, true, false);
+  void *a = hak_os->map(nullptr, PAGE, HAK_OS_ACCESSIBLE, false), *b = hak_os->map(nullptr, PAGE, HAK_OS_ACCESSIBLE, false),
+       *c = hak_os->map(nullptr, PAGE, HAK_OS_ACCESSIBLE, false);
   EXPECT_NE(a, nullptr);
   EXPECT_EQ(b, nullptr);
   EXPECT_NE(c, nullptr);
@@ -44,14 +44,14 @@ TEST(FakeOs, FailsTheNthCall) {
 TEST(FakeOs, FailsByRule) {
   fake_os::reset();
   fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::PROTECT && e.size_bytes > PAGE ? EAGAIN : 0; });
-  void *p = hak_os->map(nullptr, 4 * PAGE, false, false);
+  void *p = hak_os->map(nullptr, 4 * PAGE, HAK_OS_RESERVED, false);
   EXPECT_EQ(hak_os->protect(p, 2 * PAGE, true), EAGAIN);
   EXPECT_EQ(hak_os->protect(p, PAGE, true), 0);
 }
 
 TEST(FakeOs, SeesCallsOutsideOfMappings) {
   fake_os::reset();
-  char *p = static_cast<char *>(hak_os->map(nullptr, 4 * PAGE, false, false));
+  char *p = static_cast<char *>(hak_os->map(nullptr, 4 * PAGE, HAK_OS_RESERVED, false));
   hak_os->unmap(p + 2 * PAGE, 2 * PAGE);
   EXPECT_THAT(fake_os::violations(), IsEmpty());
   hak_os->protect(p, 3 * PAGE, true);
@@ -59,14 +59,14 @@ TEST(FakeOs, SeesCallsOutsideOfMappings) {
   hak_os->advise(p + 2 * PAGE, PAGE, MADV_DONTNEED);
   hak_os->unmap(p + 2 * PAGE, PAGE);
   fake_os::fail_all(fake_os::MAP);
-  hak_os->map(p + 2 * PAGE, PAGE, true, true);
+  hak_os->map(p + 2 * PAGE, PAGE, HAK_OS_ACCESSIBLE, true);
   EXPECT_EQ(fake_os::violations().size(), 4u);
 }
 
 TEST(FakeOs, FollowsRemap) {
   fake_os::reset();
   size_t before = fake_os::mapped_bytes();
-  void *p = hak_os->map(nullptr, PAGE, true, false);
+  void *p = hak_os->map(nullptr, PAGE, HAK_OS_ACCESSIBLE, false);
   p = hak_os->remap(p, PAGE, 64 * PAGE, true);
   EXPECT_EQ(fake_os::mapped_bytes() - before, 64 * PAGE);
   EXPECT_EQ(hak_os->unmap(p, 64 * PAGE), 0);

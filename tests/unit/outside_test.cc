@@ -39,10 +39,10 @@ hak_os_ops fake;
 void start_off() {
   fake = hak_os_linux;
   fake.now_ms = [] { return clock_ms.load(); };
-  fake.map = [](void *hint, size_t bytes, bool accessible, bool fixed) -> void * {
+  fake.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) -> void * {
     while (halts && __atomic_load_n(&hak_outside.sequence, __ATOMIC_RELAXED) % 2 != 0) halted = true;
     if (refuses && bytes >= 16 * HAK_MIB) return refused++, nullptr;
-    return hak_os_linux.map(hint, bytes, accessible, fixed);
+    return hak_os_linux.map(hint, bytes, access, fixed);
   };
   hak_os = &fake;
   hak_config.heap_profile_most = 0;

@@ -29,15 +29,15 @@ void refuse_above(size_t most) {
 // Another system that aligns its mappings to pages only, and never to more: many kernels, and emulators.
 const hak_os_ops *finer_than;
 bool hint_ignored;
-void *map_off_huge_pages(void *hint, size_t size, bool accessible, bool fixed) {
+void *map_off_huge_pages(void *hint, size_t size, hak_os_access access, bool fixed) {
   if (!fixed && size >= HAK_HUGE_PAGE && size <= 2 * TIB) {
-    void *probe = hak_os_linux.map(nullptr, size + 2 * HAK_HUGE_PAGE, false, false);
+    void *probe = hak_os_linux.map(nullptr, size + 2 * HAK_HUGE_PAGE, HAK_OS_RESERVED, false);
     if (probe != nullptr) {
       hak_os_linux.unmap(probe, size + 2 * HAK_HUGE_PAGE);
       hint = reinterpret_cast<void *>(hak_align_up(reinterpret_cast<uintptr_t>(probe), HAK_HUGE_PAGE) + hak_os_page_size());
     }
   }
-  void *p = finer_than->map(hint, size, accessible, fixed);
+  void *p = finer_than->map(hint, size, access, fixed);
   hint_ignored |= p != nullptr && hint != nullptr && p != hint;
   return p;
 }
@@ -382,8 +382,9 @@ TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
 
 // A kernel that fills holes first, as it does where a limit has left some in a region and the addresses above it are taken.
 uintptr_t hole;
-void *map_into_hole(void *hint, size_t size, bool accessible, bool fixed) {
-  return finer_than->map(hint == nullptr && size >= 16 * HAK_MIB ? reinterpret_cast<void *>(hole) : hint, size, accessible, fixed);
+void *map_into_hole(void *hint, size_t size, hak_os_access access, bool fixed) {
+  return finer_than->map(hint == nullptr && size >= 16 * HAK_MIB ? reinterpret_cast<void *>(hole) : hint, size,
+                         access, fixed);
 }
 
 TEST_F(Region, NoneLiesInAHoleOfAnother) {
