@@ -26,42 +26,38 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
   return hak_heap_make(options);
 }
 
-/* A piece, and a slab's block where the heap has no caches, need no slow path; but the countdown may ask for one. */
-static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
+static HAK_NOINLINE void *malloc_slowly(hak_heap *heap, size_t size) {
   bool zeroed;
-  int64_t left = hak_tls.countdown - HAK_COUNTED_BYTES(size);
-  void *p = size > HAK_SHARED_MAX || left < 0 ? NULL : hak_heap_take_uncached(heap, hak_class_for(size));
-  if (HAK_LIKELY(p != NULL)) {
-    hak_tls.countdown = left;
-    return p;
-  }
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
+}
+
+/* The request has counted. A piece, and a slab's block where the heap has no caches, need no slow path; but the
+ * countdown may ask for one, which counts by itself. */
+static HAK_NOINLINE void *malloc_counted(hak_heap *heap, size_t size) {
+  void *p = hak_tls.countdown < 0 ? NULL : hak_heap_take_uncached(heap, hak_class_for(size));
+  if (HAK_LIKELY(p != NULL)) return p;
+  hak_tls.countdown += HAK_COUNTED_BYTES(size);
+  return malloc_slowly(heap, size);
 }
 
 /* Near its limit: a block that is set aside, or none, for good. */
 static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache *met) {
   unsigned c = hak_class_for(size);
   void *p = hak_heap_pop_met(met, heap, c);
-  if (HAK_LIKELY(p != NULL)) {
-    hak_tls.countdown -= HAK_COUNTED_BYTES(size);
-    return p;
-  }
-  return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_long(heap, size);
+  if (HAK_LIKELY(p != NULL)) return p;
+  return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_counted(heap, size);
 }
 
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
-  if (HAK_LIKELY(size <= HAK_SHARED_MAX)) {
-    int64_t bytes = HAK_COUNTED_BYTES(size), left = hak_tls.countdown - bytes;
-    size_t code = hak_code_of_granules[(size_t)bytes / HAK_GRANULE];
-    hak_heap_cache *met = NULL;
-    void *p = HAK_UNLIKELY(left < 0) ? NULL : hak_heap_pop_code(heap, code, &met);
-    if (HAK_LIKELY(p != NULL)) {
-      hak_tls.countdown = left;
-      return p;
-    }
-    if (met != NULL) return malloc_met(heap, size, met);
-  }
-  return malloc_long(heap, size);
+  if (HAK_UNLIKELY(size > HAK_SHARED_MAX)) return malloc_slowly(heap, size);
+  int64_t bytes = HAK_COUNTED_BYTES(size);
+  HAK_OPAQUE(bytes); /* as in hak_tcache_pop */
+  hak_tls.countdown -= bytes;
+  if (HAK_UNLIKELY(hak_tls.countdown < 0)) return malloc_counted(heap, size);
+  hak_heap_cache *met;
+  void *p = hak_heap_pop_code(heap, hak_code_of_granules[(size_t)bytes / HAK_GRANULE], &met);
+  if (HAK_LIKELY(p != NULL)) return p;
+  return met != NULL ? malloc_met(heap, size, met) : malloc_counted(heap, size);
 }
 
 HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {

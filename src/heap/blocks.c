@@ -114,10 +114,6 @@ static hak_slab_set *make_bin(hak_heap *h, unsigned c) {
   return bin_of(h, c);
 }
 
-bool hak_heap_has_slabs(const hak_heap *h, unsigned c) {
-  return hak_load_relaxed(&h->bumped[c]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
-}
-
 /* A new slab is in the heap's list before anyone can empty it, and nobody takes its place there meanwhile. */
 static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, unsigned wanted) {
   unsigned n = 0;
@@ -407,10 +403,10 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
   hak_lock_take(hak_heap_lock(h));
   hak_huge_land(n, t.p == NULL ? p : t.p, after);
   if (after < charged) {
+    if (t.p != NULL) hak_heap_raise_peak(h, hak_load_relaxed(&h->live)); /* it was as large as that */
     charge_more(h, after - charged);
     t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
   }
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live));
   hak_lock_drop(hak_heap_lock(h));
   return t;
 }

@@ -21,7 +21,7 @@ _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes 
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE,
                "each is a metadata block");
 
-hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = UINT32_MAX}; /* no heap's, nor an arena's */
+hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = HAK_HEAP_NOBODY};
 
 hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -47,27 +47,27 @@ static size_t bytes_of(unsigned c) {
 }
 /* Of a cache that has one. */
 static void **magazine_of(const hak_heap_cache *k, unsigned c) {
-  return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES);
+  return (void **)hak_align_down((uintptr_t)k->top[c + 1], HAK_MAGAZINE_BYTES);
 }
-static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
+static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c + 1] != HAK_NULL_TOP; }
 
 HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   if (has_magazine(k, c)) return true;
   void **magazine = (void **)hak_meta_take();
   if (magazine == NULL) return false;
-  k->top[c] = empty_top(magazine, c);
-  *k->top[c] = NULL;
+  k->top[c + 1] = empty_top(magazine, c);
+  *k->top[c + 1] = NULL;
   hak_add_single(&k->magazines, 1);
   return true;
 }
 
 static unsigned count_of(const hak_heap_cache *k, unsigned c) {
-  return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0;
+  return has_magazine(k, c) ? (unsigned)(k->top[c + 1] - empty_top(magazine_of(k, c), c)) : 0;
 }
 
-static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c] == NULL; }
+static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c + 1] == NULL; }
 static bool is_full(const hak_heap_cache *k, unsigned c) {
-  return ((uintptr_t)(k->top[c] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0;
+  return ((uintptr_t)(k->top[c + 1] + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0;
 }
 
 /* --- whose it is --- */
@@ -123,7 +123,7 @@ static void leave(hak_heap_cache *k) {
 /* Puts the oldest `count` blocks of a class back. */
 static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
   void *blocks[HAK_MAGAZINE_SLOTS];
-  hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c], blocks, count);
+  hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c + 1], blocks, count);
   hak_heap *h = k->entry->heap;
   if (is_large(c))
     hak_heap_put_large(h, blocks, count, !hak_heap_is_aside(k), d);
@@ -155,7 +155,7 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
     if (!has_magazine(k, c)) continue;
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
     hak_meta_give_one(magazine_of(k, c));
-    k->top[c] = HAK_NULL_TOP;
+    k->top[c + 1] = HAK_NULL_TOP;
     k->batch[c] = HAK_BATCH_FIRST;
   }
   hak_store_relaxed(&k->magazines, 0);
@@ -224,10 +224,8 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
   count_from_zero(k);
   k->charged = k->credit_most = 0;
   k->calls_seen = 0;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    k->top[c] = HAK_NULL_TOP;
-    k->batch[c] = HAK_BATCH_FIRST;
-  }
+  for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
+  memset(k->batch, HAK_BATCH_FIRST, sizeof k->batch);
   hak_store_relaxed(&k->owner, hak_heap_owner(h));
   hak_store_release(&k->life, h->life);
   k->prev = NULL;
@@ -409,11 +407,12 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
   bool credit = hak_heap_has_credit(k);
   if (credit && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
-  unsigned n = hak_heap_take(h, c, k->top[c] + 1, wanted, credit ? 0 : hak_heap_is_aside(k) ? 1 : wanted, &r.refuser);
+  unsigned charged = credit ? 0 : hak_heap_is_aside(k) ? 1 : wanted;
+  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, charged, &r.refuser);
   if (n == 0) return r;
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
-  k->top[c] += n - 1;
-  r.p = k->top[c][1];
+  k->top[c + 1] += n - 1;
+  r.p = k->top[c + 1][1];
   hak_heap_count_alloc(k, hak_class_size(c));
   return r;
 }
@@ -423,7 +422,7 @@ static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
   if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
   if (r.refuser != NULL) return r;
-  r.p = hak_magazine_pop(&k->top[c]);
+  r.p = hak_magazine_pop(&k->top[c + 1]);
   hak_heap_count_alloc(k, bytes_of(c));
   return r;
 }
@@ -436,7 +435,7 @@ static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
   } else {
     hak_heap_count_free(k, bytes_of(c));
   }
-  *++k->top[c] = p;
+  *++k->top[c + 1] = p;
   return true;
 }
 
@@ -461,7 +460,7 @@ unsigned hak_heap_large_class(size_t bytes) {
 
 /* It would go in twice. Of a large class all are looked at: two. */
 static bool is_cached(const hak_heap_cache *k, unsigned c, const void *p) {
-  for (void **at = k->top[c]; *at != NULL; at--) {
+  for (void **at = k->top[c + 1]; *at != NULL; at--) {
     if (*at == p) return true;
     if (!is_large(c)) break;
   }
@@ -492,7 +491,7 @@ static bool is_at_aside(const hak_heap_cache *k) {
 HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) {
   void *p = NULL;
   if (is_at_aside(k) && !is_empty(k, c) && charge_aside(k, h, c, hak_class_size(c)) == NULL) {
-    p = hak_magazine_pop(&k->top[c]);
+    p = hak_magazine_pop(&k->top[c + 1]);
     hak_heap_count_alloc(k, hak_class_size(c));
   }
   leave(k);
@@ -501,8 +500,8 @@ HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) 
 
 HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
   unsigned c = HAK_TAG_CODE(hak_load_relaxed(&hak_region_span(&hak_main_region, p)->head->tag)) - 1;
-  bool done = is_at_aside(k) && hak_magazine_push(&k->top[c], p);
-  if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c]--;
+  bool done = is_at_aside(k) && hak_magazine_push(&k->top[c + 1], p);
+  if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c + 1]--;
   leave(k);
   return done;
 }
@@ -735,7 +734,7 @@ void hak_heap_fork_child_alone(void) {
     if (k == &hak_no_heap_cache || !waits(k)) continue;
     if (k->busy == 0) {
       if (hak_heap_cache_has_heap(k)) k->entry->heap->has_lost |= hak_heap_is_aside(k);
-      for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) k->top[c] = HAK_NULL_TOP;
+      for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
       k->magazines = 0;
     }
     k->thief &= ~HAK_HEAP_THIEF;

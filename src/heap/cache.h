@@ -26,12 +26,18 @@ HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
 #define HAK_HEAP_ASIDE 2u
 #define HAK_HEAP_CREDIT 4u
 
+/* Of `owner`: no heap's, nor an arena's. */
+#define HAK_HEAP_NOBODY UINT32_MAX
+
 typedef struct hak_heap_cache {
+  void **top[HAK_CODES]; /* first, as hak_tls.top; of magazines with less room. Codes of no class have none */
   uint32_t busy;  /* written by the owner: how many calls it is in */
   uint32_t thief; /* registry lock */
   uint64_t life; /* of the heap */
   const hak_heap_entry *entry;
-  uint32_t owner; /* its, in tags */
+  /* Its, in tags, or HAK_HEAP_NOBODY: no heap's any more. Registry lock, read by the thread, relaxed: whoever ends the
+   * life has stored it before a block of the next one is anybody's, and so before that is freed. */
+  uint32_t owner;
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   /* Relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
   int64_t most, below;
@@ -46,7 +52,6 @@ typedef struct hak_heap_cache {
   uint32_t theft;         /* the last one that came by */
   uint16_t magazines; /* that it has; relaxed */
   uint8_t batch[HAK_CLASS_COUNT];
-  void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
 } hak_heap_cache;
 
 typedef struct hak_thread_heaps {
@@ -76,6 +81,13 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
 /* The heap is there: who uses it knows, or has the registry lock. */
 HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) {
   return hak_load_relaxed(&k->entry->life) == k->life;
+}
+
+/* What threads have cached of a life that ends is nobody's; registry lock. */
+HAK_INLINE void hak_heap_disown_caches_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
+  h->caches = NULL;
 }
 
 /* None, of a heap that has ended, or not used since the thread's cache was decayed last. */
@@ -155,13 +167,15 @@ HAK_INLINE hak_heap_cache *hak_heap_own_cache(const hak_heap *h) {
 
 HAK_INLINE hak_heap_cache *hak_heap_own_cache_of_owner(uint32_t owner) {
   hak_heap_cache *k = hak_tls.heap_cache;
-  if (HAK_LIKELY(k != NULL) && HAK_LIKELY(k->owner == owner)) return k;
+  if (HAK_LIKELY(k != NULL) && HAK_LIKELY(hak_load_relaxed(&k->owner) == owner)) return k;
   const hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL)) return NULL;
   k = th->caches[hak_heap_first_place(owner)];
-  if (HAK_UNLIKELY(k->owner != owner)) k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
-  if (HAK_UNLIKELY(k->owner != owner)) return NULL; /* of no heap: an arena's, or of pieces */
+  if (HAK_UNLIKELY(hak_load_relaxed(&k->owner) != owner)) {
+    k = th->caches[hak_heap_second_place(owner - HAK_OWNER_HEAPS)];
+    if (hak_load_relaxed(&k->owner) != owner) return NULL; /* of no heap: an arena's, or of pieces */
+  }
   hak_tls.heap_cache = k;
   return k;
 }
@@ -177,7 +191,7 @@ HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code, hak_heap_cache **me
     *met = k;
     return NULL;
   }
-  void *p = hak_magazine_pop(&k->top[code - 1]);
+  void *p = hak_magazine_pop(&k->top[code]);
   if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_table[code - 1].size);
   hak_heap_leave(k, busy);
   return p;
@@ -191,14 +205,14 @@ HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
   size_t code = HAK_TAG_CODE(tag);
   hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
   *met = NULL;
-  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false;
-  if (HAK_UNLIKELY(code > HAK_CLASS_COUNT)) return false;
+  if (HAK_UNLIKELY(k == NULL)) return false;
+  HAK_ASSERT(hak_heap_cache_has_heap(k) && code < HAK_CODES);
   uint32_t busy = hak_heap_enter(k);
   if (HAK_UNLIKELY(hak_heap_is_met(k))) {
     *met = k;
     return false;
   }
-  bool room = hak_magazine_push(&k->top[code - 1], p);
+  bool room = hak_magazine_push(&k->top[code], p);
   if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_table[code - 1].size);
   hak_heap_leave(k, busy);
   return room;

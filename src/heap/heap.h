@@ -249,7 +249,9 @@ bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
  * above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged,
                        hak_heap **refuser);
-bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
+HAK_INLINE bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code) {
+  return hak_load_relaxed(&heap->bumped[class_code]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
+}
 /* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
 void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged,
                   hak_deferred *deferred);

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/cache.h"
 
 _Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
 
@@ -70,7 +70,7 @@ static bool take_index(uint32_t *index) {
 static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
-  h->caches = NULL; /* those of its last life are nobody's */
+  h->caches = NULL;
   h->has_lost = false;
   hak_store_relaxed(&h->near_limit, (h->near_limit & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP);
   h->parent = parent;
@@ -153,6 +153,7 @@ static void end_life_locked(hak_heap *h, bool counts) {
   hak_store_relaxed(&entry->life, 0);
   hak_store_release(&entry->heap, NULL);
   hak_store_relaxed(&h->life, 0);
+  hak_heap_disown_caches_locked(h);
 }
 
 static void leave_list(hak_heap *h) {
@@ -563,16 +564,22 @@ void hak_heap_raise_peak(hak_heap *h, size_t live) {
   }
 }
 
+/* The peak rises where what is live falls, by what it was, and is shown as no less than what is live. */
+static void lower_live(hak_heap *h, size_t bytes) { hak_heap_raise_peak(h, hak_sub_relaxed(&h->live, bytes) + bytes); }
+
 void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
-  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, bytes));
+  hak_add_relaxed(&h->live, bytes);
   hak_add_relaxed(&h->requests, 1);
 }
 
 void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
-  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, after - before));
+  if (after > before)
+    hak_add_relaxed(&h->live, after - before);
+  else
+    lower_live(h, before - after);
 }
 
 void hak_heap_note_free(hak_heap *h, size_t bytes) {
-  hak_sub_relaxed(&h->live, bytes);
+  lower_live(h, bytes);
   hak_add_relaxed(&h->frees, 1);
 }

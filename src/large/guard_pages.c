@@ -32,9 +32,19 @@ static uintptr_t place_for(size_t all, size_t align, size_t room) {
   return start == 0 ? 0 : hak_align_up(start + used, align);
 }
 
+/* Where the place is taken there is no room to grow in: the zone overlaps the program's mappings, or a region. */
+static char *map_in_zone(size_t all, size_t align) {
+  uintptr_t place = place_for(all, align, all);
+  char *p = hak_os_map_near(place, all, align, HAK_OS_SEALED);
+  if (p == NULL || (uintptr_t)p == place || place == 0) return p;
+  hak_store_relaxed(&zone_used, ZONE_BYTES);
+  hak_os_unmap_own(p, all);
+  return hak_os_map_near(place_for(all, align, all), all, align, HAK_OS_SEALED);
+}
+
 /* `inner` of `all` bytes accessible, from `offset` on. */
 static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
-  char *sealed = hak_os_map_near(place_for(all, align, all), all, align, HAK_OS_SEALED);
+  char *sealed = map_in_zone(all, align);
   if (sealed == NULL || hak_os_commit(sealed + offset, inner)) return sealed;
   hak_os_unmap_own(sealed, all);
   return NULL;

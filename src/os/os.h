@@ -21,10 +21,10 @@
 #include "os/counters.def"
 
 typedef enum hak_os_access {
-  HAK_OS_RESERVED,   /* inaccessible. The kernel counts its pages when they are touched, accessible or not by then, and so
-                      * refuses none of it for its size */
-  HAK_OS_SEALED,     /* inaccessible. What is made accessible of it is counted then, and refused where it is more than
-                      * there can be */
+  /* Inaccessible. The kernel counts its pages when they are touched, accessible or not by then, and so refuses none of
+   * it for its size. */
+  HAK_OS_RESERVED,
+  HAK_OS_SEALED,     /* inaccessible; what is made accessible of it is counted then, and refused if it cannot be there */
   HAK_OS_ACCESSIBLE, /* counted likewise */
 } hak_os_access;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -644,6 +645,30 @@ TEST(HardenedBlocks, LargeBlocksGrowAndShrinkWhereTheyAre) {
     hak_sweep_at_exit();
   }
   hakmem_free(p);
+}
+
+// The addresses where such blocks may grow are drawn at random: where something lies there already, others are.
+TEST(HardenedBlocks, ALargeBlockWhosePlaceIsTakenMayGrow) {
+  static void *stone;
+  static const hak_os_ops *system;
+  stone = nullptr;
+  system = hak_os;
+  hak_os_ops taken = *system;
+  taken.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) {
+    if (stone == nullptr && access == HAK_OS_SEALED && !fixed)
+      stone = mmap(hint, hak_os_page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    return system->map(hint, bytes, access, fixed);
+  };
+  hak_os = &taken;
+  size_t size = 2 * HAK_MIB;
+  char *p = allocate(size);
+  hak_os = system;
+  ASSERT_NE(stone, nullptr);
+  ASSERT_NE(stone, MAP_FAILED);
+  EXPECT_EQ(hakmem_expand(p, 2 * size), p);
+  memset(p, 1, 2 * size);
+  hakmem_free(p);
+  munmap(stone, hak_os_page_size());
 }
 
 // What a resize in place leaves as it was is still looked at: where the block grows over it, and by free.
