@@ -3,6 +3,8 @@
  * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (heap_limit.pml has their protocol, here a lock).
  *
  * mirrors src/heap/cache.h: if (HAK_LIKELY(k->life == h->life)) return k;
+ * mirrors src/heap/cache.h: if (HAK_LIKELY(k != NULL) && HAK_LIKELY(hak_load_relaxed(&k->owner) == owner)) return k;
+ * mirrors src/heap/cache.h: k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;
@@ -11,6 +13,7 @@
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
  * mutant LIFE_STAYS: assertion | a heap that ends keeps its life until it is given back
+ * mutant OWNER_STAYS: assertion | a heap that ends leaves its caches their owner
  * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whatever its life
  * mutant RESET_TO_OLD_LIFE: assertion | a heap that is reset goes on with the life it had
  * mutant RESET_IN_PLACE: assertion | a heap that is reset has its next life while it still gives back what it has
@@ -24,6 +27,7 @@ byte life = 1, entry = 1; /* of the heap's memory; 0: it is none. entry: of the 
 byte program_life = 1;    /* of the heap that the program uses; 0: none for now */
 byte program_lock;        /* no call is in it when it is destroyed or reset */
 byte cached, cached_life = 1; /* a block of that life; the cache's */
+bool cached_owned = true; /* the cache has the heap's index for its owner; else nobody */
 bool spans[3] = { false, true, false };
 byte mapping = 1; /* of the heap with the index: the one whose it is */
 byte out = 2, parent_out = 2;
@@ -65,10 +69,18 @@ proctype thread() {
 #endif
         assert(cached == program_life); /* a block of that heap is the program's */
         if :: cached = 0 :: skip fi
-      :: program_life != 0 && cached_life == program_life && cached == 0 -> cached = program_life /* a free */
+      :: program_life != 0 && cached_owned && cached == 0 -> /* a free, which asks for the owner alone */
+#ifndef FOUND_BY_INDEX
+        assert(cached_life == program_life);
+#endif
+        cached = program_life
+      :: program_life != 0 && cached_life == program_life && !cached_owned && cached == 0 -> skip
       :: program_life != 0 && cached_life != program_life -> /* another heap has its place */
         give_back();
-        cached_life = program_life
+        TAKE(registry);
+        cached_life = program_life;
+        cached_owned = true;
+        DROP(registry)
 #ifdef FOUND_BY_INDEX
       :: program_life != 0 && cached == 0 -> cached = program_life
 #endif
@@ -142,6 +154,9 @@ proctype program() {
 #ifndef LIFE_STAYS
   life = 0;
   entry = 0;
+#endif
+#ifndef OWNER_STAYS
+  cached_owned = false;
 #endif
   DROP(registry);
   if

@@ -140,14 +140,17 @@ void *hak_heap_take_uncached(hak_heap *h, unsigned c) {
   return hak_heap_take_ready(h, c);
 }
 
-/* Without a slow path: what the cache has, or a piece. */
-HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align) {
-  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) || HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
-  unsigned c = hak_class_for(size);
+/* Without a slow path: what the cache has, or a piece. Whose work is large blocks alone looks at the clock here. */
+HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align, hak_deferred *d) {
+  if (HAK_UNLIKELY(align > HAK_GRANULE)) return NULL;
+  bool large = size > HAK_SHARED_MAX;
+  unsigned c = large ? hak_heap_large_class(size) : hak_class_for(size);
+  if (c == HAK_CLASS_COUNT) return NULL;
   hak_heap_cache *met;
   void *p = hak_heap_pop_code(h, c + 1, &met);
   if (HAK_UNLIKELY(met != NULL)) p = hak_heap_pop_met(met, h, c);
-  return HAK_LIKELY(p != NULL) ? p : hak_heap_take_uncached(h, c);
+  if (large) d->slow |= p != NULL && hak_slow_exit_is_due();
+  return HAK_LIKELY(p != NULL) || large ? p : hak_heap_take_uncached(h, c);
 }
 
 static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {
@@ -169,7 +172,7 @@ HAK_INLINE void *take_any(hak_heap *h, size_t size, size_t align, bool counts, b
   bool counted = d->memory == HAK_MEMORY_LAST_TRY;
   hak_due due = small && HAK_LIKELY(!counted) ? count(size, d) : (hak_due){0};
   *zeroed = false;
-  void *p = take_quick(h, size, align);
+  void *p = take_quick(h, size, align, d);
   if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
   if (!small && p != NULL) due = count(size, d);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
@@ -217,9 +220,8 @@ static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
 bool hak_heap_free_ready(void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
   uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
-  /* Of pieces, an arena's, or large */
-  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS || HAK_TAG_CODE(tag) > HAK_CLASS_COUNT) return false;
-  return put_ready(tag, p);
+  if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS) return false; /* of pieces, or an arena's */
+  return HAK_TAG_CODE(tag) > HAK_CLASS_COUNT ? hak_heap_push_large(p) : put_ready(tag, p);
 }
 
 void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {

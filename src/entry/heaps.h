@@ -20,8 +20,8 @@ void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
 /* A block that goes through no cache, without a slow path: of a class that has no slabs yet, or of a heap whose blocks
  * are not cached. NULL: take the long way. */
 void *hak_heap_take_uncached(hak_heap *heap, unsigned class_code);
-/* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, near a limit or where nothing of its heap
- * is cached. False: take the long way. */
+/* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, where nothing of its heap is
+ * cached, or large. False: take the long way. */
 bool hak_heap_free_ready(void *p);
 /* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the
  * way. */

@@ -506,6 +506,22 @@ HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
   return done;
 }
 
+HAK_NOINLINE bool hak_heap_push_large(void *p) {
+  const hak_span *s = hak_region_span(&hak_main_region, p);
+  size_t bytes = s->head == s ? hak_heap_large_size(s, p) : 0;
+  unsigned c = hak_heap_large_class(bytes);
+  hak_heap_cache *k = bytes == 0 || c == HAK_CLASS_COUNT ? NULL : hak_heap_own_cache_of_owner(HAK_TAG_OWNER(s->tag));
+  if (k == NULL) return false;
+  uint32_t busy = hak_heap_enter(k);
+  bool room = !hak_heap_is_met(k) && !is_full(k, c) && !(HAK_CHECKS && is_cached(k, c, p));
+  if (room) {
+    *++k->top[c + 1] = p;
+    hak_heap_count_free(k, bytes);
+  }
+  hak_heap_leave(k, busy);
+  return room;
+}
+
 /* --- giving back --- */
 
 static bool is_of(const hak_heap_cache *k, const hak_heap *within) { /* registry lock */

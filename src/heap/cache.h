@@ -221,5 +221,7 @@ HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
 /* Ends what those have begun. Near a limit they charge; NULL or false: take the long way. */
 void *hak_heap_pop_met(hak_heap_cache *cache, hak_heap *heap, unsigned class_code);
 bool hak_heap_push_met(hak_heap_cache *cache, void *p);
+/* Of a heap's block that is no class's. False: it is not of few spans, or there is no room: take the long way. */
+bool hak_heap_push_large(void *p);
 
 #endif
