@@ -56,6 +56,16 @@ class Heaps : public testing::Test {
   hakmem_heap *heap = nullptr;
 };
 
+// They need no slow path, and a thread whose work they are would keep for good what it has freed beside them.
+TEST_F(Heaps, LargeBlocksThatAreCachedComeByTheClock) {
+  use();
+  for (int i = 0; i < 100; i++) hakmem_free(hakmem_heap_malloc(heap, 100000));
+  uint64_t now = hak_os_now_ms() + 5;
+  fake_os::set_clock(now);
+  hakmem_free(hakmem_heap_malloc(heap, 100000));
+  EXPECT_EQ(hak_tls.cache->exit_ms, now);
+}
+
 // Threads that free meanwhile would stand in line for a lock whose holder has no processor, and each after the other.
 TEST_F(Heaps, ThatHaveEndedAreLeftToWhoEndsOne) {
   void *p = hakmem_heap_malloc(heap, 100);
