@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "actor.h"
 #include "proc_status.h"
 
 namespace {
@@ -103,6 +104,31 @@ TEST(Stats, PeakOfOneThread) {
     EXPECT_LE(heap.stats().peak, 3001 * usable);
     EXPECT_GE(heap.stats().peak, 3000 * usable);
   }
+}
+
+// Of several threads what was live at once, as it was shown, stays the least that the peak is; also where others free, and count that in
+// caches of their own, which stay below 0 until they are added up.
+TEST(Stats, APeakThatWasShownStays) {
+  Heap heap;
+  constexpr size_t COUNT = 1000, SIZE = 1000;
+  std::vector<void *> blocks[5];
+  Actor actors[4] = {Actor(0), Actor(1), Actor(2), Actor(3)};
+  for (int i = 0; i < 4; i++)
+    actors[i].run([&, i] {
+      for (int round = 0; round < 3; round++) {
+        for (void *p : std::exchange(blocks[i], {})) hakmem_free(p);
+        for (size_t n = 0; n < COUNT; n++) blocks[i].push_back(hakmem_heap_malloc(heap, SIZE));
+      }
+    });
+  for (size_t n = 0; n < 8; n++) blocks[4].push_back(hakmem_heap_malloc(heap, 20000 + n)); /* counted at once */
+  size_t shown = heap.stats().live;
+  EXPECT_GE(shown, 4 * COUNT * SIZE + 8 * 20000);
+  actors[0].run([&] {
+    for (auto &all : blocks)
+      for (void *p : all) hakmem_free(p);
+  });
+  EXPECT_GE(heap.stats().peak, shown);
+  EXPECT_LE(heap.stats().peak, 2 * shown);
 }
 
 // A limit that is hit often, so that threads take what others have cached of the heap while these count in it.
