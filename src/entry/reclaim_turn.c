@@ -27,13 +27,28 @@ static void flush_heaps(hak_deferred *d) {
   hak_heap_trim_all(d);
 }
 
-static void keep_to_target(hak_deferred *d) {
+/* One thread at a time: others would stand in line to do it again. In a fork's child that one may not be there: it is
+ * waited for so long. */
+#define FLUSH_MS 1000
+static bool begin_flush(uint64_t *since, uint64_t now_ms) {
+  uint64_t before = hak_load_relaxed(since);
+  return (before == 0 || now_ms - before > FLUSH_MS) && hak_cas_acquire(since, &before, now_ms);
+}
+
+static void flush_heaps_once(uint64_t now_ms, hak_deferred *d) {
+  static uint64_t since; /* relaxed; 0: nobody does */
+  if (hak_heap_indices() == 0 || !begin_flush(&since, now_ms)) return;
+  flush_heaps(d);
+  hak_store_relaxed(&since, 0);
+}
+
+static void keep_to_target(uint64_t now_ms, hak_deferred *d) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
   if (hak_budget_over_now()) hak_decay_excess(d);
   if (!hak_budget_slab_purge_due()) return;
   /* Also where a target is far, each time a program has doubled, before it is measured whether it still is: threads'
    * caches of heaps are not to be what it grows by. */
-  flush_heaps(d);
+  flush_heaps_once(now_ms, d);
   hak_decay_for_target(d);
 }
 
@@ -99,7 +114,7 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
   if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(false, d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
-  keep_to_target(d);
+  keep_to_target(now_ms, d);
   if (HAK_UNLIKELY(d->purge_due)) purge(d);
   if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
   set_countdown(d);

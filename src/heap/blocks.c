@@ -403,10 +403,10 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
   hak_lock_take(hak_heap_lock(h));
   hak_huge_land(n, t.p == NULL ? p : t.p, after);
   if (after < charged) {
-    if (t.p != NULL) hak_heap_raise_peak(h, hak_load_relaxed(&h->live)); /* it was as large as that */
     charge_more(h, after - charged);
     t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
   }
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->live));
   hak_lock_drop(hak_heap_lock(h));
   return t;
 }

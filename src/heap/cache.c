@@ -310,6 +310,13 @@ static HAK_NOINLINE void settle_now(hak_heap_cache *k, const hak_heap *h, bool n
   hak_lock_drop(&hak_heaps_lock);
 }
 
+/* Who frees what others have allocated counts below 0. What these have counted is added up now and then, and so is
+ * this: else the heap's peak would be the sum of all that passed. */
+#define BELOW_MOST ((int64_t)HAK_MIB)
+HAK_INLINE void fold_below(hak_heap_cache *k) {
+  if (HAK_UNLIKELY(hak_heap_live(k) < -BELOW_MOST)) fold(k);
+}
+
 /* Calls between two looks of an owner whether the limit is still near: a look takes the registry's lock. */
 #define ASIDE_CALLS 64
 /* The owner's calls, of which one in ASIDE_CALLS looks whether the limit is near, and whether there is credit. */
@@ -472,6 +479,7 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   if (k == NULL) return false;
   enter(k);
   settle(k, h);
+  fold_below(k);
   bool done = load(k, c);
   if (done && is_full(k, c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
   if (done && HAK_CHECKS && is_cached(k, c, p))

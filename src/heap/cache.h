@@ -78,9 +78,10 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
   return k->life == h->life ? k : NULL;
 }
 
-/* The heap is there: who uses it knows, or has the registry lock. */
+/* The heap is there: who uses it knows, or has the registry lock. A cache that ends has no life, as an entry without a
+ * heap has none. */
 HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) {
-  return hak_load_relaxed(&k->entry->life) == k->life;
+  return k->life != 0 && hak_load_relaxed(&k->entry->life) == k->life;
 }
 
 /* What threads have cached of a life that ends is nobody's; registry lock. */

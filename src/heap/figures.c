@@ -74,10 +74,8 @@ static void read_locked(hak_heap *h, hakmem_heap_stats *stats) {
   if (h->life == 0) return;
   hak_heap_counts cached = hak_heap_cached_counts_locked(h);
   uint64_t requests = hak_load_relaxed(&h->requests) + cached.requests;
-  size_t own = hak_load_relaxed(&h->live);
-  stats->live = at_least_none(own + (uint64_t)cached.live);
+  stats->live = at_least_none(hak_load_relaxed(&h->live) + (uint64_t)cached.live);
   /* What was shown once stays: but for a sum of two moments, which may be more than is charged. */
-  hak_heap_raise_peak(h, own);
   hak_heap_raise_peak(h, hak_min_size(stats->live, hak_load_relaxed(&h->out)));
   stats->peak = hak_max_size(hak_load_relaxed(&h->peak), stats->live);
   stats->blocks = at_least_none(requests - hak_load_relaxed(&h->frees) - cached.frees);

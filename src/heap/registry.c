@@ -564,22 +564,16 @@ void hak_heap_raise_peak(hak_heap *h, size_t live) {
   }
 }
 
-/* The peak rises where what is live falls, by what it was, and is shown as no less than what is live. */
-static void lower_live(hak_heap *h, size_t bytes) { hak_heap_raise_peak(h, hak_sub_relaxed(&h->live, bytes) + bytes); }
-
 void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
-  hak_add_relaxed(&h->live, bytes);
+  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, bytes));
   hak_add_relaxed(&h->requests, 1);
 }
 
 void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
-  if (after > before)
-    hak_add_relaxed(&h->live, after - before);
-  else
-    lower_live(h, before - after);
+  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, after - before));
 }
 
 void hak_heap_note_free(hak_heap *h, size_t bytes) {
-  lower_live(h, bytes);
+  hak_sub_relaxed(&h->live, bytes);
   hak_add_relaxed(&h->frees, 1);
 }

@@ -91,6 +91,14 @@ static char *cut_from_last(size_t all, size_t align) {
   return (char *)start;
 }
 
+/* No number of mappings would do: the system has not so much memory, or addresses. */
+static bool is_too_large(size_t all) {
+  void *p = hak_os_map_near(0, all, hak_os_page_size(), HAK_OS_ACCESSIBLE);
+  if (p == NULL) return !hak_os_has_all_mappings();
+  hak_os_unmap_own(p, all);
+  return false;
+}
+
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   HAK_ASSERT(hak_is_pow2(align) && bytes % hak_os_page_size() == 0);
   static hak_os_refusal refused; /* mappings for guard pages */
@@ -100,6 +108,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   wanted = wanted && !hak_os_refused_lately(&refused);
   char *start = wanted ? map_part(all, align, before, bytes) : NULL;
   if (start == NULL) {
+    if (wanted && is_too_large(all)) return NULL;
     if (wanted) make_last();
     start = cut_from_last(all, align);
     if (start == NULL) start = hak_os_map_near(place_for(all, align, 0), all, align, HAK_OS_ACCESSIBLE);
@@ -122,7 +131,8 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
     /* The block grows into the guard behind it, whichever kind that was; what lies behind it now is inaccessible. */
     bool committed = hak_os_commit(start + old_bytes, change);
     if (committed && (!hak_load_relaxed(&some_marked) || hak_os_unmark_guard(start + old_bytes, change))) return true;
-    if (committed) hak_os_seal(start + old_bytes, hak_min_size(change, HAK_SPAN_SIZE)); /* what was its guard */
+    /* What was its guard is sealed again: where two mappings were to become accessible, the first one may be. */
+    hak_os_seal(start + old_bytes, hak_min_size(change, HAK_SPAN_SIZE));
     hak_os_unmap(end, change);
     return false;
   }

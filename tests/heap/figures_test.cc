@@ -131,6 +131,36 @@ TEST(Stats, APeakThatWasShownStays) {
   EXPECT_LE(heap.stats().peak, 2 * shown);
 }
 
+// Whatever the limit is by the time that a block goes.
+TEST(Stats, ThePeakOfBeforeALimitStays) {
+  for (size_t size : {size_t{1000}, size_t{20000}, size_t{200000}, 20 * MIB, 100 * MIB}) {
+    Heap heap;
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) blocks.push_back(hakmem_heap_malloc(heap, size));
+    size_t live = heap.live();
+    hakmem_heap_set_limit(heap, 16);
+    for (void *p : blocks) hakmem_free(p);
+    EXPECT_EQ(heap.stats().peak, live) << size;
+  }
+}
+
+// One thread allocates, another one frees: what passes is no peak.
+TEST(Stats, ThePeakIsNotWhatPasses) {
+  for (size_t size : {1000, 70000}) {
+    Heap heap;
+    Actor freer(1);
+    for (int round = 0; round < 300; round++) {
+      std::vector<void *> blocks;
+      for (int i = 0; i < 100; i++) blocks.push_back(hakmem_heap_malloc(heap, size));
+      freer.run([&] {
+        for (void *p : blocks) hakmem_free(p);
+      });
+    }
+    EXPECT_GE(heap.stats().peak, 100 * size);
+    EXPECT_LE(heap.stats().peak, 100 * size * 2 + 2 * MIB);
+  }
+}
+
 // A limit that is hit often, so that threads take what others have cached of the heap while these count in it.
 TEST(Stats, AddUpBesideThreadsThatTakeFromEachOther) {
   Heap heap(2 * MIB);

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include <unistd.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <fstream>
@@ -144,8 +144,10 @@ TEST(Expand, OfWhatIsNoBlock) {
 TEST(Blocks, LargerThanAllMemoryAreRefused) {
   std::ifstream overcommit("/proc/sys/vm/overcommit_memory");
   if (overcommit.get() == '1') GTEST_SKIP() << "vm.overcommit_memory is 1: the kernel refuses nothing";
-  size_t all = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
-  for (size_t wanted : {8 * all, size_t{1} << 42, size_t{1} << 46}) {
+  struct sysinfo info;
+  ASSERT_EQ(sysinfo(&info), 0);
+  size_t all = (info.totalram + info.totalswap) * info.mem_unit;
+  for (size_t wanted : {2 * all, 8 * all, size_t{1} << 42, size_t{1} << 46}) {
     errno = 0;
     EXPECT_EQ(hakmem_malloc(wanted), nullptr);
     EXPECT_EQ(errno, ENOMEM);

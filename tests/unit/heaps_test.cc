@@ -1,9 +1,13 @@
 // Heaps beside threads that have no processor: nobody waits for them who need not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
+#include <utility>
 #include <vector>
 
 #include "actor.h"
@@ -51,6 +55,18 @@ class Heaps : public testing::Test {
     hak_lock_drop(lock);
     done.wait();
     return ended;
+  }
+
+  // How a child ends that does this; 0: as it should.
+  static int run_child(const std::function<void()> &what) {
+    pid_t child = fork();
+    if (child == 0) {
+      what();
+      _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return status;
   }
 
   hakmem_heap *heap = nullptr;
@@ -115,6 +131,40 @@ TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
   user.run([&] { hak_heap_leave(k, 0); });
   hakmem_purge();
   EXPECT_EQ(hak_heap_held(heap), 0u);
+}
+
+// A thread ends: its caches have no life any more, and it is not through with the others. One was of a heap that has ended, too.
+TEST_F(Heaps, WhoseThreadsAreEndingHaveNothingToTake) {
+  Actor user(0);
+  user.run([&] {
+    use();
+    hak_heap_cache *k = hak_heap_cache_of(hak_tls.cache, heap);
+    hakmem_heap_destroy(std::exchange(heap, nullptr));
+    hak_store_relaxed(&k->life, uint64_t{0});
+  });
+  hakmem_purge();
+  EXPECT_EQ(run_child([] { hakmem_purge(); }), 0);
+}
+
+// All threads that come by when a target is near, or a program has doubled, would do so one after the other.
+TEST_F(Heaps, AreFlushedByOneThreadForAll) {
+  fake_os::set_clock(hak_os_now_ms() + 60000);
+  void *first = hakmem_malloc(HAK_MIB); // the clock's look, of which there is no other
+  auto grow = [] {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 300; i++) blocks.push_back(hakmem_malloc(HAK_MIB));
+    return blocks;
+  };
+  hak_lock_take(&hak_tcache_reach_lock);
+  auto one = std::async(std::launch::async, grow), other = std::async(std::launch::async, grow);
+  auto is_done = [](std::future<std::vector<void *>> &f) { return f.wait_for(std::chrono::milliseconds(5)) == std::future_status::ready; };
+  bool done = false;
+  for (int tries = 0; tries < 2000 && !done; tries++) done = is_done(one) || is_done(other);
+  hak_lock_drop(&hak_tcache_reach_lock);
+  EXPECT_TRUE(done);
+  for (auto *f : {&one, &other})
+    for (void *p : f->get()) hakmem_free(p);
+  hakmem_free(first);
 }
 
 // No target is set, and no group's limit. Each time a program has doubled, what threads that sleep have cached of heaps
