@@ -21,7 +21,9 @@ def instructions(program: str, reserve_mb: int, times: int) -> int:
 
 
 def of_pair(program: str, reserve_mb: int) -> float:
-    return (instructions(program, reserve_mb, MANY) - instructions(program, reserve_mb, FEW)) / (MANY - FEW)
+    # The clock may bring a look at all blocks (hardened) into one run, which another one has not.
+    few, many = (min(instructions(program, reserve_mb, times) for _ in range(2)) for times in (FEW, MANY))
+    return (many - few) / (MANY - FEW)
 
 
 if shutil.which("valgrind") is None:
