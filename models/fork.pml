@@ -15,8 +15,8 @@
  * pan -DNOREDUCE
  * flags -E
  *
- * finding SKIPS_WALK_LOCK: assertion | the heap walk's lock is not taken: in the window it is taken free, its drop is skipped, and the parent's next walk waits for ever
- * mended SKIPS_WALK_LOCK src/life/thread.c: {&hak_heap_check_lock},
+ * finding SKIPS_SAMPLERS_LOCK: assertion | a lock before all others is not taken (the heap walk's then, which is gone): in the window it is taken free, its drop is skipped, and who takes it next in the parent waits for ever
+ * mended SKIPS_SAMPLERS_LOCK src/life/thread.c: {&hak_sampling_lock},
  *
  * mutant LOCKS_REVERSED: assertion | the locks are taken against their ranks
  * mutant SKIPS_BIN_LOCKS: assertion | the bins' locks are not taken
@@ -36,7 +36,7 @@
 #define OTHER 2
 #define NOBODY 0
 
-byte start, registry, bin[CACHES], pool, metadata, walk;
+byte start, registry, bin[CACHES], pool, metadata, samplers;
 byte holder;  /* hak_fork_holder: 1 + process */
 byte child;   /* 1 + process that is the child's only one */
 /* Under the registry lock, a bin's, the pool's: true in the middle of a change. */
@@ -112,10 +112,10 @@ inline lock_all() {
   take(bin[0]);
   take(registry);
   take(start);
-  take(walk);
+  take(samplers);
 #else
-#ifndef SKIPS_WALK_LOCK
-  take(walk);
+#ifndef SKIPS_SAMPLERS_LOCK
+  take(samplers);
 #endif
   take(start);
 #ifndef SKIPS_REGISTRY_LOCK
@@ -153,8 +153,8 @@ inline unlock_all() {
   drop(registry);
 #endif
   drop(start);
-#ifndef SKIPS_WALK_LOCK
-  drop(walk)
+#ifndef SKIPS_SAMPLERS_LOCK
+  drop(samplers)
 #endif
 #ifdef HOLDER_CLEARED_TOO_LATE
   ; holder = NOBODY
@@ -163,9 +163,9 @@ inline unlock_all() {
 
 /* What handlers that were registered before ours may do between ours. */
 inline window(h) {
-  take(walk); /* hakmem_heap_check */
+  take(samplers); /* an option that switches samplers */
   use(h);
-  drop(walk)
+  drop(samplers)
 }
 
 inline forget(h) {
@@ -183,7 +183,7 @@ inline be_the_child() {
   window(mine);
   holder = NOBODY;
 #ifndef CHILD_KEEPS_LOCKS
-  atomic { start = 0; registry = 0; bin[0] = 0; bin[1] = 0; bin[2] = 0; pool = 0; metadata = 0; walk = 0 };
+  atomic { start = 0; registry = 0; bin[0] = 0; bin[1] = 0; bin[2] = 0; pool = 0; metadata = 0; samplers = 0 };
 #endif
 #ifndef CHILD_KEEPS_USED
   forget(0);
@@ -222,9 +222,9 @@ proctype forker(byte mine) provided (RUNNING) {
   :: child = SELF; be_the_child(); child_done = true
   :: window(mine); unlock_all()
   fi;
-  take(walk);
+  take(samplers);
   use(mine);
-  drop(walk);
+  drop(samplers);
   ended++
 }
 

@@ -18,7 +18,6 @@
 #include "profile/profile.h"
 #include "reclaim/decay.h"
 #include "report/page.h"
-#include "report/report.h"
 #include "watch/background.h"
 #include "watch/outside.h"
 #include "watch/profiler.h"
@@ -184,7 +183,6 @@ static const struct fork_lock {
   void (*take)(void), (*drop)(void);
 } fork_locks[] = {
     {NULL, hak_heap_fork_lock_ends, hak_heap_fork_unlock_ends},
-    {&hak_heap_check_lock},
     {&hak_sampling_lock},
     {&start_lock},
     {&hak_profile_lock},

@@ -18,7 +18,7 @@ bool hak_sampling_follow(void);
  * option says. An option that has it on has its own rate. 0, ENOMEM, or EAGAIN: another thread switches samplers. */
 int hak_sampling_ask(bool on, uint64_t rate);
 
-/* One that switches samplers at a time: before all locks but the heap walk's. */
+/* One that switches samplers at a time: before all locks but those of heaps' ends. */
 extern hak_lock hak_sampling_lock;
 
 #endif
