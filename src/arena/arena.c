@@ -108,9 +108,10 @@ void hak_arena_start_sampled(void) {
 }
 
 hak_arena *hak_arena_current(void) {
+  uint32_t count = hak_arena_count(); /* first: who sees the arena of sampled blocks counted knows which one it is */
   uint32_t id = hak_os_cpu() % HAK_ARENAS_MAX, sampled = hak_load_relaxed(&sampled_id);
   if (HAK_UNLIKELY(sampled != 0) && id >= sampled) id++;
-  return HAK_LIKELY(id < hak_arena_count()) ? arenas[id] : add(id);
+  return HAK_LIKELY(id < count) ? arenas[id] : add(id);
 }
 
 static hak_arena_bin *bin_of(hak_arena *a, unsigned c) {
