@@ -32,7 +32,8 @@ static void flush_heaps(hak_deferred *d) {
 #define FLUSH_MS 1000
 static bool begin_flush(uint64_t *since, uint64_t now_ms) {
   uint64_t before = hak_load_relaxed(since);
-  return (before == 0 || now_ms - before > FLUSH_MS) && hak_cas_acquire(since, &before, now_ms);
+  bool is_late = (int64_t)(now_ms - before) > FLUSH_MS; /* the caller may have looked at the clock before that one */
+  return (before == 0 || is_late) && hak_cas_acquire(since, &before, now_ms);
 }
 
 static void flush_heaps_once(uint64_t now_ms, hak_deferred *d) {
