@@ -4,7 +4,7 @@
  *
  * mirrors src/heap/cache.h: if (HAK_LIKELY(k->life == h->life)) return k;
  * mirrors src/heap/cache.h: if (HAK_LIKELY(k != NULL) && HAK_LIKELY(hak_load_relaxed(&k->owner) == owner)) return k;
- * mirrors src/heap/cache.h: k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
+ * mirrors src/heap/registry.c: k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;

@@ -149,8 +149,9 @@ HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align, hak_deferred
   hak_heap_cache *met;
   void *p = hak_heap_pop_code(h, c + 1, &met);
   if (HAK_UNLIKELY(met != NULL)) p = hak_heap_pop_met(met, h, c);
-  if (large) d->slow |= p != NULL && hak_slow_exit_is_due();
-  return HAK_LIKELY(p != NULL) || large ? p : hak_heap_take_uncached(h, c);
+  if (!large) return HAK_LIKELY(p != NULL) ? p : hak_heap_take_uncached(h, c);
+  if (p != NULL && hak_slow_exit_is_due()) d->slow = true;
+  return p;
 }
 
 static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {

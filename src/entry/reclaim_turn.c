@@ -30,15 +30,11 @@ static void flush_heaps(hak_deferred *d) {
 /* One thread at a time: others would stand in line to do it again. In a fork's child that one may not be there: it is
  * waited for so long. */
 #define FLUSH_MS 1000
-static bool begin_flush(uint64_t *since, uint64_t now_ms) {
-  uint64_t before = hak_load_relaxed(since);
-  bool is_late = (int64_t)(now_ms - before) > FLUSH_MS; /* the caller may have looked at the clock before that one */
-  return (before == 0 || is_late) && hak_cas_acquire(since, &before, now_ms);
-}
-
 static void flush_heaps_once(uint64_t now_ms, hak_deferred *d) {
   static uint64_t since; /* relaxed; 0: nobody does */
-  if (hak_heap_indices() == 0 || !begin_flush(&since, now_ms)) return;
+  uint64_t before = hak_load_relaxed(&since);
+  bool is_late = (int64_t)(now_ms - before) > FLUSH_MS; /* this thread may have looked at the clock before that one */
+  if ((before != 0 && !is_late) || !hak_cas_acquire(&since, &before, now_ms)) return;
   flush_heaps(d);
   hak_store_relaxed(&since, 0);
 }

@@ -14,7 +14,8 @@ static size_t next;
 static uintptr_t base_or_reserve(void) {
   uintptr_t base = hak_load_relaxed(&hak_empty_base);
   if (HAK_LIKELY(base != 0)) return base;
-  void *fresh = hak_os_reserve_near(hak_os_random_place(HAK_EMPTY_ALIGN_MAX, BYTES), BYTES, HAK_EMPTY_ALIGN_MAX);
+  void *fresh = hak_os_map_near(hak_os_random_place(HAK_EMPTY_ALIGN_MAX, BYTES), BYTES, HAK_EMPTY_ALIGN_MAX,
+                                HAK_OS_RESERVED);
   if (fresh == NULL) return 0;
   /* Two first calls at once: one of the reservations stays. */
   if (__atomic_compare_exchange_n(&hak_empty_base, &base, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))

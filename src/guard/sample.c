@@ -141,7 +141,7 @@ void hak_sample_start(size_t blocks, bool with_stacks) {
   slots = hak_os_map(blocks * sizeof *slots, page);
   size_t bytes = blocks * slot_bytes + 2 * MARGIN;
   char *memory = slots == NULL      ? NULL
-                 : HAK_HARD(GUARDS) ? hak_os_reserve_near(hak_os_random_place(page, bytes), bytes, page)
+                 : HAK_HARD(GUARDS) ? hak_os_map_near(hak_os_random_place(page, bytes), bytes, page, HAK_OS_RESERVED)
                                     : hak_os_reserve(bytes, page);
   if (memory == NULL) {
     if (hak_config.guard_sample != 0)

@@ -521,13 +521,10 @@ HAK_NOINLINE bool hak_heap_push_large(void *p) {
   hak_heap_cache *k = bytes == 0 || c == HAK_CLASS_COUNT ? NULL : hak_heap_own_cache_of_owner(HAK_TAG_OWNER(s->tag));
   if (k == NULL) return false;
   uint32_t busy = hak_heap_enter(k);
-  bool room = !hak_heap_is_met(k) && !is_full(k, c) && !(HAK_CHECKS && is_cached(k, c, p));
-  if (room) {
-    *++k->top[c + 1] = p;
-    hak_heap_count_free(k, bytes);
-  }
+  bool done = !hak_heap_is_met(k) && !(HAK_CHECKS && is_cached(k, c, p)) && hak_magazine_push(&k->top[c + 1], p);
+  if (done) hak_heap_count_free(k, bytes);
   hak_heap_leave(k, busy);
-  return room;
+  return done;
 }
 
 /* --- giving back --- */

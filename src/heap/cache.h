@@ -84,13 +84,6 @@ HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) {
   return k->life != 0 && hak_load_relaxed(&k->entry->life) == k->life;
 }
 
-/* What threads have cached of a life that ends is nobody's; registry lock. */
-HAK_INLINE void hak_heap_disown_caches_locked(hak_heap *h) {
-  hak_assert_held(&hak_heaps_lock);
-  for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
-  h->caches = NULL;
-}
-
 /* None, of a heap that has ended, or not used since the thread's cache was decayed last. */
 HAK_INLINE bool hak_heap_cache_is_idle(const hak_heap_cache *k) {
   return k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k) || k->calls_seen == (uint32_t)(k->requests + k->frees);
@@ -222,7 +215,7 @@ HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
 /* Ends what those have begun. Near a limit they charge; NULL or false: take the long way. */
 void *hak_heap_pop_met(hak_heap_cache *cache, hak_heap *heap, unsigned class_code);
 bool hak_heap_push_met(hak_heap_cache *cache, void *p);
-/* Of a heap's block that is no class's. False: it is not of few spans, or there is no room: take the long way. */
+/* Whether the thread's cache takes p, a heap's block that lies in no slab; false: take the long way. */
 bool hak_heap_push_large(void *p);
 
 #endif

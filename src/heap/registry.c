@@ -70,7 +70,6 @@ static bool take_index(uint32_t *index) {
 static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
   h->life = ++latest_life;
-  h->caches = NULL;
   h->has_lost = false;
   hak_store_relaxed(&h->near_limit, (h->near_limit & ~HAK_HEAP_NEAR_STATE) + HAK_HEAP_NEAR_STEP);
   h->parent = parent;
@@ -145,6 +144,13 @@ static void leave_parent(hak_heap *h, bool counts) {
   h->parent = NULL;
 }
 
+/* What threads have cached of a life that ends is nobody's. */
+static void disown_caches_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
+  h->caches = NULL;
+}
+
 static void end_life_locked(hak_heap *h, bool counts) {
   hak_assert_held(&hak_heaps_lock);
   HAK_ASSERT(h->first_child == NULL && h->life != 0);
@@ -153,7 +159,7 @@ static void end_life_locked(hak_heap *h, bool counts) {
   hak_store_relaxed(&entry->life, 0);
   hak_store_release(&entry->heap, NULL);
   hak_store_relaxed(&h->life, 0);
-  hak_heap_disown_caches_locked(h);
+  disown_caches_locked(h);
 }
 
 static void leave_list(hak_heap *h) {

@@ -93,7 +93,7 @@ static char *cut_from_last(size_t all, size_t align) {
 
 /* No number of mappings would do: the system has not so much memory, or addresses. */
 static bool is_too_large(size_t all) {
-  void *p = hak_os_map_near(0, all, hak_os_page_size(), HAK_OS_ACCESSIBLE);
+  void *p = hak_os_map(all, hak_os_page_size());
   if (p == NULL) return !hak_os_has_all_mappings();
   hak_os_unmap_own(p, all);
   return false;

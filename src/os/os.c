@@ -47,7 +47,7 @@ bool hak_os_unmap_own(void *addr, size_t size) {
 
 /* Maps with slack and trims both ends: mmap itself promises page alignment only. hint: where, if that is free; 0:
  * anywhere. */
-static void *map_aligned(uintptr_t hint, size_t size, size_t align, hak_os_access access) {
+void *hak_os_map_near(uintptr_t hint, size_t size, size_t align, hak_os_access access) {
   size_t page = hak_os_page_size();
   HAK_ASSERT(size > 0 && hak_is_pow2(align));
   if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
@@ -67,7 +67,7 @@ static void *map_aligned(uintptr_t hint, size_t size, size_t align, hak_os_acces
   return start;
 }
 
-void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, HAK_OS_RESERVED); }
+void *hak_os_reserve(size_t size, size_t align) { return hak_os_map_near(0, size, align, HAK_OS_RESERVED); }
 
 /* Left free below the program's libraries, for what it maps there: and so the kernel does not fill holes in regions,
  * absent spans, with that. */
@@ -124,17 +124,9 @@ uintptr_t hak_os_random_place(size_t align, size_t room) {
   return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
 }
 
-void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) {
-  return map_aligned(hint, size, align, HAK_OS_RESERVED);
-}
-
-void *hak_os_map_near(uintptr_t hint, size_t size, size_t align, hak_os_access access) {
-  return map_aligned(hint, size, align, access);
-}
-
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
   uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : place_apart(align, room);
-  return hint == 0 ? hak_os_reserve(size, align) : hak_os_reserve_near(hint, size, align);
+  return hak_os_map_near(hint, size, align, HAK_OS_RESERVED);
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
@@ -153,7 +145,7 @@ bool hak_os_has_all_mappings(void) {
   return p == NULL && !hak_os_is_limited(HAK_OS_ADDRESS_SPACE);
 }
 
-void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, HAK_OS_ACCESSIBLE); }
+void *hak_os_map(size_t size, size_t align) { return hak_os_map_near(0, size, align, HAK_OS_ACCESSIBLE); }
 
 bool hak_os_commit(void *addr, size_t size) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);

@@ -24,7 +24,7 @@ typedef enum hak_os_access {
   /* Inaccessible. The kernel counts its pages when they are touched, accessible or not by then, and so refuses none of
    * it for its size. */
   HAK_OS_RESERVED,
-  HAK_OS_SEALED,     /* inaccessible; what is made accessible of it is counted then, and refused if it cannot be there */
+  HAK_OS_SEALED,     /* inaccessible; what is made accessible of it is counted then, and may be refused for its size */
   HAK_OS_ACCESSIBLE, /* counted likewise */
 } hak_os_access;
 
@@ -74,8 +74,7 @@ void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 /* The same, low in a part of the address space, drawn for each process and call, of which `room_bytes` from there on
  * seem to be free: hak_os_extend may reserve more in place. Where there is no such part it is put anywhere. */
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
-/* Near an address, where that is free. */
-void *hak_os_reserve_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
+/* Near an address, where that is free; 0: anywhere. */
 void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes, hak_os_access access);
 /* An address that nobody can predict, with so much room behind it as long as nobody maps there. 0: the address space is
  * too small. */

@@ -288,7 +288,7 @@ static void *reserve_apart(const hak_region *r, size_t bytes, size_t reserved) {
   void *base = hak_os_reserve_with_room(reserved, align, bytes);
   if (base == NULL || !is_in_another(r, base)) return base;
   hak_os_unmap_own(base, reserved);
-  base = hak_os_reserve_near(hak_os_random_place(align, bytes), reserved, align);
+  base = hak_os_map_near(hak_os_random_place(align, bytes), reserved, align, HAK_OS_RESERVED);
   if (base == NULL || !is_in_another(r, base)) return base;
   hak_os_unmap_own(base, reserved);
   return NULL;
