@@ -71,6 +71,8 @@ const char *hakmem_heap_name(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 
 /* Limits are exact where the system has membarrier (Linux 4.14): else what other threads have cached counts to them.
+ * But where a limit has refused a thousand requests within 10 ms, it leaves out, for the rest of these, what other
+ * threads freed meanwhile: up to 4 KiB each, or half the room that there was. What is live never passes a limit.
  * Another limit; 0: none. One below what is live refuses every request until enough is freed. */
 void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) HAKMEM_NOEXCEPT;
 /* Has `callback` called when a request takes what counts to the limit to `percent` of it or more: in the thread of that

@@ -73,6 +73,7 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
   for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
+    if (hak_heap_is_in_storm(refuser)) return r;
     before = hak_heap_drained(refuser);
     bool reached = before != 0 || hak_heap_drain(refuser, d);
     r = attempt(q, d);

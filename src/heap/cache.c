@@ -354,7 +354,7 @@ static hak_lock *lock_of(const hak_heap_cache *k, const hak_heap *h, unsigned c)
 static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PART, MAGAZINE_BYTES); }
 
 /* Of what it has freed itself a thread keeps a few small blocks' bytes whatever room there is. */
-#define CREDIT_LEAST 1024
+#define CREDIT_LEAST 2048
 static void set_most(hak_heap_cache *k, size_t credit) {
   hak_store_relaxed(&k->credit_most, (int64_t)(2 * hak_max_size(credit, CREDIT_LEAST)));
 }
@@ -682,6 +682,7 @@ static void set_own_aside(const hak_heap *within) {
 bool hak_heap_drain(hak_heap *h, hak_deferred *d) {
   uint32_t before = hak_load_relaxed(&h->near_limit), draining;
   hak_store_relaxed(&h->near_since_ms, hak_os_now_ms());
+  hak_store_relaxed(&h->near_refused, hak_load_relaxed(&h->refused));
   do {
     if ((before & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED) return true;
     draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;

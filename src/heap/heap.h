@@ -57,7 +57,7 @@ struct hakmem_heap {
   /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there
    * is none; HAK_HEAP_CALLED: it was called, and the sum has not fallen since, which whoever frees finds out. */
   size_t share;
-  uint64_t near_since_ms; /* relaxed */
+  uint64_t near_since_ms, near_refused; /* relaxed; of the last drain: when it began, and `refused` then */
   hak_heap *parent; /* registry lock */
   /* Written by each thread that charges or folds: a line of their own. */
   size_t out __attribute__((aligned(64))); /* relaxed, with those below it */
@@ -93,12 +93,13 @@ struct hakmem_heap {
 
 /* A request was refused: what caches have of the heap, and of those below it, does not count until the sum has fallen.
  * DRAINED: none of it does, and what is refused now is refused for good. CREDITS: there is some room since, and caches
- * may have a credit: bytes that they have charged for the next blocks. */
-enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED, HAK_HEAP_CREDITS };
+ * may have a credit: bytes that they have charged for the next blocks. STORM: they may, since very many requests were
+ * refused; until the next drain is due, a request is refused without a look at others' credits. */
+enum hak_heap_near { HAK_HEAP_NOT_NEAR, HAK_HEAP_DRAINING, HAK_HEAP_DRAINED, HAK_HEAP_CREDITS, HAK_HEAP_STORM };
 /* `near_limit` has that and, above these bits, how often DRAINED has ended since: so that who was in one drain does not
  * end another. */
-#define HAK_HEAP_NEAR_STATE 3u
-#define HAK_HEAP_NEAR_STEP 4u
+#define HAK_HEAP_NEAR_STATE 7u
+#define HAK_HEAP_NEAR_STEP 8u
 
 #define HAK_HEAP_CALLED (SIZE_MAX - 1)
 HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
@@ -177,8 +178,10 @@ hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 /* Whom that would return now. */
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 /* Whether a block of so many bytes is refused for good, without a look at any thread: while the heap whose limit is in
- * the way is drained, and no callback is due. It counts then. */
+ * the way is drained, or in a storm, and no callback is due. It counts then. */
 bool hak_heap_refuses(hak_heap *heap, size_t bytes);
+/* The heap whose limit is in the way is in a storm of refusals: no drain is due yet. */
+bool hak_heap_is_in_storm(const hak_heap *heap);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
 /* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due
  * again. */

@@ -524,20 +524,36 @@ static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t word) {
 }
 
 /* The sum is looked at between two looks that find it drained, with no end of that between them. */
+static bool refuses_drained(const hak_heap *h, size_t bytes) {
+  uint32_t drained = hak_heap_drained(h);
+  return drained != 0 && !has_room(h, hak_load_acquire(&h->out), bytes) && hak_heap_drained(h) == drained;
+}
+
 bool hak_heap_refuses(hak_heap *heap, size_t bytes) {
   hak_heap *h = hak_heap_refuser(heap, bytes);
-  uint32_t drained = h == NULL ? 0 : hak_heap_drained(h);
-  if (drained == 0 || hak_load_relaxed(&h->share) < hak_load_relaxed(&h->limit)) return false;
-  if (has_room(h, hak_load_acquire(&h->out), bytes) || hak_heap_drained(h) != drained) return false;
+  if (h == NULL || hak_load_relaxed(&h->share) < hak_load_relaxed(&h->limit)) return false;
+  if (!refuses_drained(h, bytes) && !hak_heap_is_in_storm(h)) return false;
   hak_add_relaxed(&h->refused, 1);
   return true;
+}
+
+/* Refusals since a drain, while the next is not due, each exact: what all threads charge then passes from core to core
+ * at each call. From there on credits make up for it. */
+#define STORM_REFUSALS 1024
+
+static bool is_storm(const hak_heap *h) {
+  return hak_load_relaxed(&h->refused) - hak_load_relaxed(&h->near_refused) >= STORM_REFUSALS;
+}
+
+bool hak_heap_is_in_storm(const hak_heap *h) {
+  return (hak_load_relaxed(&h->near_limit) & HAK_HEAP_NEAR_STATE) == HAK_HEAP_STORM && !has_waited(h);
 }
 
 /* While the sum has to fall, each free is seen at once. */
 static bool gives_credit(const hak_heap *h, uint32_t word) {
   uint32_t state = word & HAK_HEAP_NEAR_STATE;
   if (hak_heap_was_called(h) || room_of_one(h) < 0) return false;
-  return state == HAK_HEAP_NOT_NEAR || state == HAK_HEAP_CREDITS || (state == HAK_HEAP_DRAINED && has_waited(h));
+  return state != HAK_HEAP_DRAINING && (state != HAK_HEAP_DRAINED || has_waited(h) || is_storm(h));
 }
 
 bool hak_heap_gives_credit(const hak_heap *h) { return gives_credit(h, hak_load_acquire(&h->near_limit)); }
@@ -547,7 +563,7 @@ bool hak_heap_begin_credit_locked(hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
   uint32_t word = hak_load_acquire(&h->near_limit);
   bool drained = (word & HAK_HEAP_NEAR_STATE) == HAK_HEAP_DRAINED;
-  return gives_credit(h, word) && (!drained || end_drained(h, word, HAK_HEAP_CREDITS));
+  return gives_credit(h, word) && (!drained || end_drained(h, word, has_waited(h) ? HAK_HEAP_CREDITS : HAK_HEAP_STORM));
 }
 
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {

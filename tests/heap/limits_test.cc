@@ -475,6 +475,47 @@ TEST(Credit, ChargesOnceForManyBlocks) {
   }
 }
 
+// Where very many requests are refused before the next drain is due, too: what others have of a credit is left alone
+// until then, and then counts again.
+TEST(Credit, IsGivenInAStormOfRefusals) {
+  static uint64_t now_ms;
+  Heap heap(NEAR_LIMIT);
+  std::vector<void *> blocks = bring_near(heap, 8 * KIB);
+  Churn churn(heap, 1);
+  churn.steps(20000);
+  Creditor other(heap);
+  hak_os_ops stopped = *hak_os;
+  now_ms = hak_os_linux.now_ms() + 100;
+  stopped.now_ms = [] { return now_ms; };
+  hak_os = &stopped;
+  EXPECT_EQ(hakmem_heap_malloc(heap, 32 * KIB), nullptr); /* drains */
+  EXPECT_EQ(charged(heap), heap.live());
+  uint64_t before = barriers();
+  auto changes_of_a_round = [&] {
+    size_t changes = 0, last = charged(heap);
+    for (int i = 0; i < 1000; i++) {
+      if (i % 10 == 0) EXPECT_EQ(hakmem_heap_malloc(heap, 32 * KIB), nullptr);
+      churn.step();
+      changes += charged(heap) != last;
+      last = charged(heap);
+      EXPECT_LE(last, NEAR_LIMIT);
+    }
+    return changes;
+  };
+  EXPECT_GT(changes_of_a_round(), 900u); /* 100 refusals are few, and each block is charged */
+  for (int i = 0; i < 1000; i++) EXPECT_EQ(hakmem_heap_malloc(heap, 32 * KIB), nullptr);
+  changes_of_a_round();
+  EXPECT_LE(changes_of_a_round(), 100u); /* 22; 952 without a storm */
+  EXPECT_EQ(barriers(), before);
+  EXPECT_GT(charged(heap), heap.live());
+  now_ms += 10;
+  std::vector<void *> rest = fill(heap, 16);
+  EXPECT_EQ(charged(heap), heap.live());
+  EXPECT_GT(heap.live() + 32, NEAR_LIMIT);
+  hak_os = &hak_os_linux;
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // What it keeps is a part of the room, and is charged: all of it together is less than the room.
 TEST(Credit, OfAllThreadsIsLessThanTheRoom) {
   Heap heap(NEAR_LIMIT);
