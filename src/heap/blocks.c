@@ -19,66 +19,92 @@ unsigned hak_heap_class(size_t size, size_t align) {
                                                                                  : (unsigned)class_code;
 }
 
-/* --- the array of a heap's spans, under its lock --- */
+/* --- the table of a heap's spans, under its lock --- */
 
 /* First ones of slabs and large blocks. What leaves the heap leaves its entry behind: it is good while the span has the
- * heap's tag and says that it is in this place. Stale ones go when the array is full. */
+ * heap's tag and says that it is in this place. Stale ones go when the table has doubled. It is a tree of metadata
+ * blocks, as high as its entries ask for: so it grows where the system has no mapping left. */
 
-#define FIRST_CAPACITY (HAK_META_SIZE / sizeof(hak_span *))
+#define ENTRIES_SHIFT 7
+#define ENTRIES (1u << ENTRIES_SHIFT)
+_Static_assert(ENTRIES * sizeof(void *) == HAK_META_SIZE, "a metadata block has so many");
+
+static void **block_of(const hak_heap *h, uint32_t place) {
+  void **block = h->spans;
+  for (unsigned shift = h->span_levels * ENTRIES_SHIFT; shift > 0; shift -= ENTRIES_SHIFT)
+    block = block[(place >> shift) % ENTRIES];
+  return block;
+}
 
 hak_span *hak_heap_span_at(const hak_heap *h, uint32_t place) {
   HAK_ASSERT(place < h->span_count);
-  hak_span *s = h->spans[place];
+  hak_span *s = block_of(h, place)[place % ENTRIES];
   bool ours = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) == hak_heap_owner(h) && hak_load_relaxed(&s->place) == place;
   return ours ? s : NULL;
+}
+
+static void put_span(const hak_heap *h, hak_span *s, uint32_t place) {
+  hak_store_relaxed(&s->place, place);
+  block_of(h, place)[place % ENTRIES] = s;
 }
 
 static void drop_stale(hak_heap *h) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < h->span_count; i++) {
     hak_span *s = hak_heap_span_at(h, i);
-    if (s == NULL) continue;
-    hak_store_relaxed(&s->place, kept);
-    h->spans[kept++] = s;
+    if (s != NULL) put_span(h, s, kept++);
   }
-  h->span_count = kept;
+  h->span_count = h->spans_kept = kept;
 }
 
-static size_t array_bytes(uint32_t capacity) { return hak_align_up(capacity * sizeof(hak_span *), hak_os_page_size()); }
+static void give_table(void **block, unsigned levels) {
+  for (unsigned i = 0; levels > 0 && i < ENTRIES && block[i] != NULL; i++) give_table(block[i], levels - 1);
+  hak_meta_give_one(block);
+}
 
-static void give_array(hak_heap *h) {
-  if (h->span_capacity == FIRST_CAPACITY)
-    hak_meta_give_one(h->spans);
-  else if (h->span_capacity != 0 && hak_os_unmap_own(h->spans, array_bytes(h->span_capacity)))
-    hak_budget_count_unmapped(array_bytes(h->span_capacity));
+static void drop_table(hak_heap *h) {
+  if (h->spans != NULL) give_table(h->spans, h->span_levels);
   h->spans = NULL;
-  h->span_capacity = 0;
+  h->span_count = h->span_capacity = h->spans_kept = h->span_levels = 0;
+}
+
+/* What is above the entries says where nothing is. */
+static bool make_block(void **slot) {
+  if (*slot == NULL && (*slot = hak_meta_take()) != NULL) memset(*slot, 0, HAK_META_SIZE);
+  return *slot != NULL;
+}
+
+/* One block more for entries, and those above it. */
+static bool extend_table(hak_heap *h) {
+  void *top = NULL;
+  if (h->span_capacity == (size_t)ENTRIES << h->span_levels * ENTRIES_SHIFT) {
+    if (!make_block(&top)) return false;
+    *(void **)top = h->spans;
+    h->spans = top;
+    h->span_levels++;
+  }
+  void **slot = &h->spans;
+  for (unsigned shift = h->span_levels * ENTRIES_SHIFT; make_block(slot); shift -= ENTRIES_SHIFT) {
+    if (shift == 0) {
+      h->span_capacity += ENTRIES;
+      return true;
+    }
+    slot = &((void **)*slot)[(h->span_capacity >> shift) % ENTRIES];
+  }
+  return false;
 }
 
 static bool make_span_room(hak_heap *h) {
   hak_assert_held(hak_heap_lock(h));
   if (HAK_LIKELY(h->span_count < h->span_capacity)) return true;
-  drop_stale(h);
-  if (h->span_count < h->span_capacity - h->span_capacity / 4) return true;
-  uint32_t capacity = h->span_capacity == 0 ? FIRST_CAPACITY : h->span_capacity * 2;
-  hak_span **larger = h->span_capacity == 0 ? (hak_span **)(void *)hak_meta_take()
-                                            : hak_os_map(array_bytes(capacity), hak_os_page_size());
-  if (larger == NULL) return h->span_count < h->span_capacity;
-  if (h->span_capacity != 0) {
-    hak_budget_count_mapped(array_bytes(capacity));
-    memcpy(larger, h->spans, h->span_count * sizeof *larger);
-  }
-  give_array(h);
-  h->spans = larger;
-  h->span_capacity = capacity;
-  return true;
+  if (h->span_count >= h->spans_kept * 2) drop_stale(h);
+  return h->span_count < h->span_capacity || extend_table(h);
 }
 
 static void add_span(hak_heap *h, hak_span *s) {
   hak_assert_held(hak_heap_lock(h));
   HAK_ASSERT(h->span_count < h->span_capacity && s->head == s);
-  hak_store_relaxed(&s->place, h->span_count);
-  h->spans[h->span_count++] = s;
+  put_span(h, s, h->span_count++);
 }
 
 static void give_spans(hak_heap *h, bool *purge_due) {
@@ -86,8 +112,7 @@ static void give_spans(hak_heap *h, bool *purge_due) {
     hak_span *s = hak_heap_span_at(h, i);
     if (s != NULL) hak_pool_give(s, 0, s->tag, purge_due);
   }
-  h->span_count = 0;
-  give_array(h);
+  drop_table(h);
 }
 
 /* --- slabs --- */
@@ -482,7 +507,7 @@ static bool take_or_leave(hak_lock *lock, bool waits) {
   return true;
 }
 
-/* Slabs that are kept for the next block of their class, the piece that is bumped, the array of spans. */
+/* Slabs that are kept for the next block of their class, the piece that is bumped, the table of spans. */
 static void trim(hak_heap *h, bool waits, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock); /* the heap does not end */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
@@ -495,7 +520,7 @@ static void trim(hak_heap *h, bool waits, hak_deferred *d) {
   hak_piece_trim(h, &d->purge_due);
   /* A visitor goes by places: what is live keeps its own. */
   while (h->span_count > 0 && hak_heap_span_at(h, h->span_count - 1) == NULL) h->span_count--;
-  if (h->span_count == 0) give_array(h);
+  if (h->span_count == 0) drop_table(h);
   hak_lock_drop(hak_heap_lock(h));
 }
 

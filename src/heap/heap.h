@@ -83,7 +83,8 @@ struct hakmem_heap {
   uint32_t piece_count;
   uint16_t locked_bins; /* all its locks: of which bins hak_heap_take_locks took them */
   uint32_t span_count, span_capacity; /* entries of `spans` */
-  hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (blocks.c) */
+  uint32_t spans_kept, span_levels;   /* entries when stale ones went last; blocks above one of entries */
+  void *spans;       /* first ones of slabs and large blocks, a table; some may be gone (blocks.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own that are charged */
   hak_huge_set mappings; /* the lock of huge blocks */
   hak_slab_set *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used; each under its lock (hak_heap_bin_lock) */

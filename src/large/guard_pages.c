@@ -62,15 +62,23 @@ static void mark(char *start, size_t before, size_t bytes) {
 
 /* The last mapping that the process may have is a large one, from which blocks are cut, with marked pages for guards:
  * of small ones there would be no second. What was cut is not cut again. Dumps leave it out, as gcore would write all
- * of it. Where memory is locked as it comes there is none. */
+ * of it. Where memory is locked as it comes there is none. It is reserved at the start, away from other mappings, since
+ * the program may take all that it may have: it becomes accessible as a whole, and so stays one. */
 #define LAST_BYTES (64 * HAK_GIB)
-static uintptr_t last; /* relaxed, both; 0: none */
+static uintptr_t reserved, last; /* relaxed, all three; 0: none */
 static size_t last_used;
+
+void hak_guard_pages_start(void) {
+  if (hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) return; /* the program needs the addresses itself */
+  reserved = (uintptr_t)hak_os_map_near(hak_os_random_place(HAK_HUGE_PAGE, LAST_BYTES), LAST_BYTES, HAK_SPAN_SIZE,
+                                        HAK_OS_RESERVED);
+}
 
 static void make_last(void) {
   uintptr_t none = 0;
   if (hak_load_relaxed(&last) != 0 || hak_main_region.populated) return;
-  char *fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
+  char *fresh = (char *)hak_exchange_acquire(&reserved, 0);
+  if (fresh == NULL) fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
   if (fresh == NULL) return;
   bool done = hak_os_commit(fresh, LAST_BYTES) &&
               __atomic_compare_exchange_n(&last, &none, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);

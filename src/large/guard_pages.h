@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Once, before the first block. */
+void hak_guard_pages_start(void);
 /* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left
  * for them, the pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted);

@@ -12,6 +12,7 @@
 #include "heap/heap.h"
 #include "large/dense.h"
 #include "large/extent.h"
+#include "large/guard_pages.h"
 #include "large/huge.h"
 #include "os/memory_limits.h"
 #include "os/os.h"
@@ -104,7 +105,9 @@ static bool start_locked(void) {
   hak_span_pool.huge_from_spans = huge_pages_from();
   hak_decay_start();
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
-  return hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB);
+  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
+  if (HAK_HARD(GUARDS)) hak_guard_pages_start();
+  return true;
 }
 
 /* Under no lock: a program may interpose pthread_key_create, and allocate there. The cache that serves it, and other

@@ -2,6 +2,7 @@
  *
  * usage: large blocks           more live blocks than half of the mappings that a process may have: all are served, threads start, and the
  *                               blocks come and go again
+ *        large exhausted        the program itself takes all mappings that are left: large blocks are served, and hold what is written
  *        large kept             keeps the pages of a block from a fork's child, rounded out to whole pages: the child works and exits well
  *        large kept-small       the same of blocks that share slabs: the child frees those beside them
  *        large protected        the child makes them inaccessible for a while
@@ -50,6 +51,29 @@ static int many_blocks(void) {
   if (fill(blocks, count, 2) != 0) return 1;
   for (size_t i = 0; i < count; i++) free(blocks[i]);
   free(blocks);
+  return 0;
+}
+
+/* Each of the program's mappings becomes two. */
+static int exhausted(void) {
+  enum { COUNT = 40 };
+  char **blocks = calloc(COUNT, sizeof *blocks);
+  if (blocks == NULL) return 1;
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), taken = 0;
+  for (char *p; taken < 1000000; taken++) {
+    p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) != 0) break;
+  }
+  if (taken == 1000000) return 77;
+  for (size_t i = 0; i < COUNT; i++) {
+    size_t bytes = (1 + i % 8) * MIB + 70 * KIB * (i + 1);
+    if ((blocks[i] = malloc(bytes)) == NULL) return printf("block %zu of %zu bytes is not to be had\n", i, bytes), 1;
+    memset(blocks[i], (int)i, bytes);
+  }
+  for (size_t i = 0; i < COUNT; i++) {
+    if (blocks[i][0] != (char)i || blocks[i][MIB] != (char)i) return printf("block %zu is somebody else's\n", i), 1;
+    free(blocks[i]);
+  }
   return 0;
 }
 
@@ -141,6 +165,7 @@ static int limited(char **argv) {
 int main(int argc, char **argv) {
   if (argc != 2) return 2;
   if (strcmp(argv[1], "blocks") == 0) return many_blocks();
+  if (strcmp(argv[1], "exhausted") == 0) return exhausted();
   if (strcmp(argv[1], "kept") == 0) return kept_from_child();
   if (strcmp(argv[1], "kept-small") == 0) return slabs_kept_from_child(0);
   if (strcmp(argv[1], "protected") == 0) return slabs_kept_from_child(1);

@@ -99,6 +99,9 @@ void expect_large(const char *what) {
 
 // Each is three mappings with its guard pages, of which a process may have 65,530.
 TEST(Large, ManyBlocksLeaveMappings) { expect_large("blocks"); }
+
+// Not even one, which the last blocks are cut from: that was reserved at the start.
+TEST(Large, AreServedWhereTheProgramTookAllMappings) { expect_large("exhausted"); }
 TEST(Large, FreedBlocksLeaveAddresses) { expect_large("limited"); }
 TEST(Large, PagesKeptFromAChildAreNotLookedAtThere) { expect_large("kept"); }
 TEST(Large, PagesOfSlabsToo) { expect_large("kept-small"); }

@@ -168,6 +168,37 @@ size_t mappings_of_heaps() {
   return huge.owned_count;
 }
 
+// What a heap knows of its spans grows where the system has no mapping left, too.
+TEST(Spans, OfOneHeapNeedNoMapping) {
+  static hak_os_ops full;
+  full = *hak_os;
+  full.map = [](void *hint, size_t bytes, hak_os_access access, bool fixed) -> void * {
+    return fixed ? hak_os_linux.map(hint, bytes, access, fixed) : nullptr;
+  };
+  constexpr size_t COUNT = 20000; /* of a span each: the table has three levels */
+  Heap heap;
+  std::vector<void *> blocks;
+  ASSERT_NE(hakmem_heap_malloc(heap, 40 * KIB), nullptr);
+  hak_os = &full;
+  for (int round = 0; round < 3; round++) {
+    while (blocks.size() < COUNT) {
+      blocks.push_back(hakmem_heap_malloc(heap, 40 * KIB));
+      if (blocks.back() == nullptr) break;
+    }
+    ASSERT_EQ(blocks.size(), COUNT);
+    ASSERT_NE(blocks.back(), nullptr) << round;
+    EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr), COUNT + 1);
+    for (size_t i = 0; i < COUNT / 2; i++) { /* each second one */
+      hakmem_free(blocks[i]);
+      blocks.erase(blocks.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  hak_os = &hak_os_linux;
+  EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr), COUNT / 2 + 1);
+  hakmem_heap_reset(heap);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // A function of the program, in libc's place, that allocates huge blocks while a mapping is given back.
 TEST(Destroy, GivesAllMappingsBackWhileOthersAreMade) {
   static hak_os_ops busy;
