@@ -74,6 +74,11 @@ void hak_guard_pages_start(void) {
                                         HAK_OS_RESERVED);
 }
 
+size_t hak_guard_pages_give_back_reserved(void) {
+  void *kept = (void *)hak_exchange_acquire(&reserved, 0);
+  return kept != NULL && hak_os_unmap_own(kept, LAST_BYTES) ? LAST_BYTES : 0;
+}
+
 static void make_last(void) {
   uintptr_t none = 0;
   if (hak_load_relaxed(&last) != 0 || hak_main_region.populated) return;

@@ -9,6 +9,8 @@
 
 /* Once, before the first block. */
 void hak_guard_pages_start(void);
+/* Gives addresses back that are kept for when no mapping is left. Returns the bytes. */
+size_t hak_guard_pages_give_back_reserved(void);
 /* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left
  * for them, the pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted);

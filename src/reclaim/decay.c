@@ -1,8 +1,9 @@
 #include "reclaim/decay.h"
 
-#include "large/quarantine.h"
+#include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/kept.h"
+#include "large/quarantine.h"
 #include "pool/meta.h"
 #include "reclaim/keep.h"
 
@@ -151,10 +152,13 @@ static bool is_limited(size_t *address_space) {
 }
 
 size_t hak_decay_for_limit(void) {
-  size_t address_space;
+  size_t address_space, reserved = 0;
   if (!is_limited(&address_space)) return 0;
-  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release(); /* the addresses of freed blocks count */
-  return hak_purge_withdraw_all(address_space);
+  if (HAK_HARD(GUARDS)) {
+    hak_mapping_quarantine_release(); /* the addresses of freed blocks count */
+    reserved = hak_guard_pages_give_back_reserved();
+  }
+  return reserved + hak_purge_withdraw_all(address_space);
 }
 
 /* Sandboxes may forbid to ask for limits later; files are read all the same. Not before there is something to withdraw:
