@@ -48,7 +48,7 @@ static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache
   return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_counted(heap, size);
 }
 
-HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
+HAK_INLINE void *malloc_in(hak_heap *heap, size_t size) {
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX)) return malloc_slowly(heap, size);
   int64_t bytes = HAK_COUNTED_BYTES(size);
   HAK_OPAQUE(bytes); /* as in hak_tcache_pop */
@@ -60,13 +60,21 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
   return met != NULL ? malloc_met(heap, size, met) : malloc_counted(heap, size);
 }
 
-HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
-  size_t bytes;
+HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) { return malloc_in(heap, size); }
+
+static HAK_NOINLINE void *calloc_large(hak_heap *heap, size_t bytes) {
   bool zeroed;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
   if (p != NULL && !zeroed) hak_clear(p, hak_totals_whole(p, bytes));
   return hak_or_no_memory(p);
+}
+
+HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
+  size_t bytes;
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
+  if (HAK_UNLIKELY(bytes > HAK_SHARED_MAX)) return calloc_large(heap, bytes);
+  void *p = malloc_in(heap, bytes);
+  return HAK_LIKELY(p != NULL) ? memset(p, 0, hak_totals_whole(p, bytes)) : NULL;
 }
 
 HAK_EXPORT void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) {
