@@ -1,5 +1,6 @@
 /* A heap that has refused a request: what a thread's cache has of it is set aside, while the thread may be at its cache, and counts no more. The owner's stores of `busy` go into a
- * buffer; its loads do not wait for them. A barrier (membarrier) waits until the buffer is empty. Blocks are of one byte: `out` is what is charged, `live` what the program has,
+ * buffer; its loads do not wait for them. (Short ways have a word of their own, `quick`: one of the two is set at a time, and the
+ * thief looks at both.) A barrier (membarrier) waits until the buffer is empty. Blocks are of one byte: `out` is what is charged, `live` what the program has,
  * `pending` what is charged and on its way to the program, or back; `credit` what the cache has charged for its next
  * blocks.
  *
@@ -7,10 +8,10 @@
  * time later the owner may begin a credit, or count its cache again, until a request is refused again.
  *
  * mirrors src/heap/cache.h: if (HAK_UNLIKELY(hak_heap_is_met(k))) {
- * mirrors src/heap/cache.h: hak_store_relaxed(&k->busy, busy + 1);
+ * mirrors src/heap/cache.h: hak_store_relaxed(&k->quick, 1);
  * mirrors src/heap/cache.c: while (HAK_UNLIKELY(waits(k))) {
  * mirrors src/heap/cache.c: of->works = hak_os_barrier();
- * mirrors src/heap/cache.c: bool has = of->works && hak_load_acquire(&k->busy) == 0;
+ * mirrors src/heap/cache.c: bool has = of->works && !hak_heap_is_at(k);
  * mirrors src/heap/cache.c: hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
  * mirrors src/heap/cache.c: } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
  * mirrors src/heap/cache.c: if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;

@@ -39,6 +39,12 @@
 #else
 #define HAK_RELEASE_OWN() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
+/* What is loaded from here on comes after what was, relaxed: on x86 by itself. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define HAK_ACQUIRE_OWN() __asm__ volatile("" : : : "memory")
+#else
+#define HAK_ACQUIRE_OWN() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#endif
 /* Adds to such a word, relaxed, where the sum is not needed: one instruction on x86, which the compiler never makes of
  * an atomic load and store. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)

@@ -45,7 +45,8 @@ static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache
   unsigned c = hak_class_for(size);
   void *p = hak_heap_pop_met(met, heap, c);
   if (HAK_LIKELY(p != NULL)) return p;
-  return hak_heap_refuses(heap, hak_class_size(c)) ? hak_no_memory() : malloc_counted(heap, size);
+  size_t bytes = hak_class_size(c), credit = hak_heap_has_credit(met) ? (size_t)hak_heap_credit(met) : 0;
+  return bytes > credit && hak_heap_refuses(heap, bytes - credit) ? hak_no_memory() : malloc_counted(heap, size);
 }
 
 HAK_INLINE void *malloc_in(hak_heap *heap, size_t size) {

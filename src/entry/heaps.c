@@ -73,9 +73,10 @@ static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
 static hak_heap_try without_caches(hak_heap_try r, const request *q, uint32_t before, hak_deferred *d) {
   for (bool final = before != 0 && hak_heap_drained(r.refuser) == before; r.p == NULL && r.refuser != NULL && !final;) {
     hak_heap *refuser = r.refuser;
-    if (hak_heap_is_in_storm(refuser)) return r;
+    bool is_storm = hak_heap_is_in_storm(refuser);
     before = hak_heap_drained(refuser);
-    bool reached = before != 0 || hak_heap_drain(refuser, d);
+    if (is_storm) hak_heap_drain_own(refuser);
+    bool reached = !is_storm && (before != 0 || hak_heap_drain(refuser, d));
     r = attempt(q, d);
     final = r.refuser == refuser && (before == 0 ? !reached : hak_heap_drained(refuser) == before);
   }

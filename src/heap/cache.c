@@ -237,7 +237,7 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
 static hak_heap_cache *new_cache(const hak_tcache *t) {
   hak_heap_cache *k = (hak_heap_cache *)(void *)hak_meta_take();
   if (k == NULL) return NULL;
-  k->busy = k->thief = 0;
+  k->busy = k->quick = k->thief = 0;
   k->magazines = 0;
   k->theft = k->calls_at_turn = 0;
   k->holder = t;
@@ -426,7 +426,7 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
 
 static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
-  HAK_ASSERT(k->busy > 0 && count_of(k, c) > 0);
+  HAK_ASSERT(hak_heap_is_at(k) && count_of(k, c) > 0);
   if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
   if (r.refuser != NULL) return r;
   r.p = hak_magazine_pop(&k->top[c + 1]);
@@ -436,7 +436,7 @@ static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
 
 /* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
 static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
-  HAK_ASSERT(k->busy > 0 && has_magazine(k, c) && count_of(k, c) < usable(c));
+  HAK_ASSERT(hak_heap_is_at(k) && has_magazine(k, c) && count_of(k, c) < usable(c));
   if (hak_heap_is_aside(k)) {
     if (!uncharge_aside(k, h, c, bytes_of(c))) return false;
   } else {
@@ -492,7 +492,7 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 
 /* The owner alone takes ASIDE away, and looks whether the limit is still near in the long way, now and then. */
 static bool is_at_aside(const hak_heap_cache *k) {
-  HAK_ASSERT(k->busy > 0);
+  HAK_ASSERT(hak_heap_is_at(k));
   return (hak_load_acquire(&k->thief) & (HAK_HEAP_THIEF | HAK_HEAP_ASIDE)) == HAK_HEAP_ASIDE && !has_turn(k);
 }
 
@@ -502,7 +502,7 @@ HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) 
     p = hak_magazine_pop(&k->top[c + 1]);
     hak_heap_count_alloc(k, hak_class_size(c));
   }
-  leave(k);
+  hak_heap_leave(k);
   return p;
 }
 
@@ -510,7 +510,7 @@ HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
   unsigned c = HAK_TAG_CODE(hak_load_relaxed(&hak_region_span(&hak_main_region, p)->head->tag)) - 1;
   bool done = is_at_aside(k) && hak_magazine_push(&k->top[c + 1], p);
   if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c + 1]--;
-  leave(k);
+  hak_heap_leave(k);
   return done;
 }
 
@@ -520,10 +520,10 @@ HAK_NOINLINE bool hak_heap_push_large(void *p) {
   unsigned c = hak_heap_large_class(bytes);
   hak_heap_cache *k = bytes == 0 || c == HAK_CLASS_COUNT ? NULL : hak_heap_own_cache_of_owner(HAK_TAG_OWNER(s->tag));
   if (k == NULL) return false;
-  uint32_t busy = hak_heap_enter(k);
+  hak_heap_enter(k);
   bool done = !hak_heap_is_met(k) && !(HAK_CHECKS && is_cached(k, c, p)) && hak_magazine_push(&k->top[c + 1], p);
   if (done) hak_heap_count_free(k, bytes);
-  hak_heap_leave(k, busy);
+  hak_heap_leave(k);
   return done;
 }
 
@@ -617,7 +617,7 @@ static void rob_group(theft *of, hak_deferred *d) {
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
-    bool has = of->works && hak_load_acquire(&k->busy) == 0;
+    bool has = of->works && !hak_heap_is_at(k);
     of->missed |= of->works && !has;
     if (has && of->aside)
       drain(k);
@@ -665,7 +665,7 @@ void hak_heap_flush_others(hak_heap *within, hak_deferred *d) {
 }
 void hak_heap_decay_others(hak_deferred *d) { rob(NULL, IDLE, d); }
 
-static void set_own_aside(const hak_heap *within) {
+void hak_heap_drain_own(const hak_heap *within) {
   const hak_tcache *t = hak_tls.cache;
   hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
@@ -688,7 +688,7 @@ bool hak_heap_drain(hak_heap *h, hak_deferred *d) {
     draining = (before & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINING;
   /* The thief's barrier is behind it: who is not at its cache then sees it */
   } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
-  set_own_aside(h);
+  hak_heap_drain_own(h);
   bool all = rob_all(h, ASIDE, OWNER_MS, d);
   uint32_t drained = (draining & ~HAK_HEAP_NEAR_STATE) | HAK_HEAP_DRAINED;
   if (all) __atomic_compare_exchange_n(&h->near_limit, &draining, drained, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
@@ -737,10 +737,10 @@ void hak_heap_fork_child(void) {
       hak_heap_cache *k = th->caches[i];
       if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
       bool is_aside = hak_heap_is_aside(k); /* and so not charged: it goes back, unless its thread was at it */
-      if (is_aside && k->busy == 0) empty(k, &d);
+      if (is_aside && !hak_heap_is_at(k)) empty(k, &d);
       give_credit(k); /* what it is fits the counts, wherever the thread was */
       fold(k);
-      k->entry->heap->has_lost |= is_aside && k->busy != 0;
+      k->entry->heap->has_lost |= is_aside && hak_heap_is_at(k);
       unlink_cache(k);
     }
     t->heaps = NULL;
@@ -754,7 +754,7 @@ void hak_heap_fork_child_alone(void) {
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache || !waits(k)) continue;
-    if (k->busy == 0) {
+    if (!hak_heap_is_at(k)) {
       if (hak_heap_cache_has_heap(k)) k->entry->heap->has_lost |= hak_heap_is_aside(k);
       for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
       k->magazines = 0;

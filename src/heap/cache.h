@@ -2,8 +2,8 @@
  * cache.c has the rest.
  *
  * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or
- * reset is nobody's. Each is held by itself: the owner counts in `busy` while it is at it, and a thief leaves it alone
- * then, or has the owner wait (cache.c). */
+ * reset is nobody's. Each is held by itself: the owner says in `busy` or `quick` that it is at it, and a thief leaves it
+ * alone then, or has the owner wait (cache.c). */
 #ifndef HAK_HEAP_CACHE_H
 #define HAK_HEAP_CACHE_H
 
@@ -31,7 +31,8 @@ HAK_INLINE uint32_t hak_heap_second_place(uint32_t index) {
 
 typedef struct hak_heap_cache {
   void **top[HAK_CODES]; /* first, as hak_tls.top; of magazines with less room. Codes of no class have none */
-  uint32_t busy;  /* written by the owner: how many calls it is in */
+  uint32_t busy;  /* written by the owner: how many long ways it is in … */
+  uint32_t quick; /* … and whether it is in a short one, which does not nest */
   uint32_t thief; /* registry lock */
   uint64_t life; /* of the heap */
   const hak_heap_entry *entry;
@@ -109,18 +110,18 @@ HAK_INLINE int64_t hak_heap_credit(const hak_heap_cache *k) { return hak_load_re
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t below = k->below - (int64_t)size;
-  if (HAK_UNLIKELY(below < 0)) {
-    /* One store moves both: a fork's child, where the thread is gone, has the sum of before or after. */
-    int64_t most = k->most - below;
-    hak_store_relaxed(&k->most, most | HAK_HEAP_RISES);
-    HAK_RELEASE_OWN();
-    hak_store_relaxed(&k->below, 0);
-    HAK_RELEASE_OWN();
-    hak_store_relaxed(&k->most, most);
-    below = 0;
-  }
-  hak_store_relaxed(&k->below, below);
   hak_add_own(&k->requests, 1);
+  if (HAK_LIKELY(below >= 0)) {
+    hak_store_relaxed(&k->below, below);
+    return;
+  }
+  /* One store moves both: a fork's child, where the thread is gone, has the sum of before or after. */
+  int64_t most = k->most - below;
+  hak_store_relaxed(&k->most, most | HAK_HEAP_RISES);
+  HAK_RELEASE_OWN();
+  hak_store_relaxed(&k->below, 0);
+  HAK_RELEASE_OWN();
+  hak_store_relaxed(&k->most, most);
 }
 
 HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
@@ -128,19 +129,25 @@ HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
   hak_add_own(&k->frees, 1);
 }
 
-/* As hak_tcache_enter and _leave. What busy was is kept: no call waits for what the one before has stored last. */
-HAK_INLINE uint32_t hak_heap_enter(hak_heap_cache *k) {
-  uint32_t busy = hak_load_relaxed(&k->busy);
-  hak_store_relaxed(&k->busy, busy + 1);
+/* The short ways, as hak_tcache_enter and _leave, in constants: no call waits for what the one before has stored. */
+HAK_INLINE void hak_heap_enter(hak_heap_cache *k) {
+  hak_store_relaxed(&k->quick, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
-  return busy;
 }
-HAK_INLINE void hak_heap_leave(hak_heap_cache *k, uint32_t busy) {
+HAK_INLINE void hak_heap_leave(hak_heap_cache *k) {
   HAK_RELEASE_OWN();
-  hak_store_relaxed(&k->busy, busy);
+  hak_store_relaxed(&k->quick, 0);
 }
 /* Asked behind hak_heap_enter: what a thief did before is seen then. */
-HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) { return hak_load_acquire(&k->thief) != 0; }
+HAK_INLINE bool hak_heap_is_met(const hak_heap_cache *k) {
+  if (HAK_UNLIKELY(hak_load_folded(&k->thief) != 0)) return true;
+  HAK_ACQUIRE_OWN();
+  return false;
+}
+/* Asked behind the thief's barrier: what the owner did before is seen then. */
+HAK_INLINE bool hak_heap_is_at(const hak_heap_cache *k) {
+  return (hak_load_acquire(&k->busy) | hak_load_acquire(&k->quick)) != 0;
+}
 
 HAK_INLINE bool hak_heap_is_aside(const hak_heap_cache *k) {
   return (hak_load_relaxed(&k->thief) & HAK_HEAP_ASIDE) != 0;
@@ -180,14 +187,14 @@ HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code, hak_heap_cache **me
   hak_heap_cache *k = hak_heap_own_cache(h);
   *met = NULL;
   if (HAK_UNLIKELY(k == NULL)) return NULL;
-  uint32_t busy = hak_heap_enter(k);
+  hak_heap_enter(k);
   if (HAK_UNLIKELY(hak_heap_is_met(k))) {
     *met = k;
     return NULL;
   }
   void *p = hak_magazine_pop(&k->top[code]);
   if (HAK_LIKELY(p != NULL)) hak_heap_count_alloc(k, hak_class_table[code - 1].size);
-  hak_heap_leave(k, busy);
+  hak_heap_leave(k);
   return p;
 }
 
@@ -201,14 +208,14 @@ HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
   *met = NULL;
   if (HAK_UNLIKELY(k == NULL)) return false;
   HAK_ASSERT(hak_heap_cache_has_heap(k) && code < HAK_CODES);
-  uint32_t busy = hak_heap_enter(k);
+  hak_heap_enter(k);
   if (HAK_UNLIKELY(hak_heap_is_met(k))) {
     *met = k;
     return false;
   }
   bool room = hak_magazine_push(&k->top[code], p);
   if (HAK_LIKELY(room)) hak_heap_count_free(k, hak_class_table[code - 1].size);
-  hak_heap_leave(k, busy);
+  hak_heap_leave(k);
   return room;
 }
 

@@ -64,7 +64,8 @@ struct hakmem_heap {
   size_t live, peak; /* relaxed: without what caches know */
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
-  hak_heap *first_child __attribute__((aligned(64))), *next_sibling, *prev_sibling, *next, *prev;
+  hak_heap *first_child __attribute__((aligned(64))); /* relaxed */
+  hak_heap *next_sibling, *prev_sibling, *next, *prev;
   /* Walks that are at it, and heaps whose `lasting` it is: until none is, it keeps its place in the list, and its
    * memory */
   uint32_t shown;
@@ -178,8 +179,8 @@ uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 /* Whom that would return now. */
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
-/* Whether a block of so many bytes is refused for good, without a look at any thread: while the heap whose limit is in
- * the way is drained, or in a storm, and no callback is due. It counts then. */
+/* Whether a block for which so many bytes are to be charged is refused for good, without a look at any thread: while
+ * the heap whose limit is in the way is drained, or in a storm, and no callback is due. It counts then. */
 bool hak_heap_refuses(hak_heap *heap, size_t bytes);
 /* The heap whose limit is in the way is in a storm of refusals: no drain is due yet. */
 bool hak_heap_is_in_storm(const hak_heap *heap);
@@ -318,6 +319,8 @@ bool hak_heap_caches(const hak_heap *heap);
 /* The heap has refused a request: what caches have of it, and of those below it, is set aside, and counts no more until
  * the sum has fallen. False: but for a cache whose thread has had no processor for half a second. */
 bool hak_heap_drain(hak_heap *heap, hak_deferred *deferred);
+/* The same of the calling thread's caches alone. */
+void hak_heap_drain_own(const hak_heap *heap);
 /* Whether caches have something of the heap that does not count, and what they have charged for blocks to come. */
 bool hak_heap_has_aside_locked(const hak_heap *heap, size_t *credits);
 HAK_INLINE bool hak_heap_is_near(const hak_heap *h) {

@@ -77,7 +77,7 @@ static void begin_life_locked(hak_heap *h, hak_heap *parent) {
     h->prev_sibling = NULL;
     h->next_sibling = parent->first_child;
     if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h;
-    parent->first_child = h;
+    hak_store_relaxed(&parent->first_child, h);
   }
   hak_heap_entry *entry = entry_at(h->index);
   hak_store_relaxed(&entry->life, h->life);
@@ -136,7 +136,8 @@ bool hak_heap_exists(const hak_heap *h) {
 static void leave_parent(hak_heap *h, bool counts) {
   hak_assert_held(&hak_heaps_lock);
   if (h->parent == NULL) return;
-  *(h->prev_sibling != NULL ? &h->prev_sibling->next_sibling : &h->parent->first_child) = h->next_sibling;
+  hak_heap **link = h->prev_sibling != NULL ? &h->prev_sibling->next_sibling : &h->parent->first_child;
+  hak_store_relaxed(link, h->next_sibling);
   if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h->prev_sibling;
   size_t out = hak_load_relaxed(&h->out);
   for (hak_heap *above = h->parent; counts && out != 0 && above != NULL; above = above->parent)
@@ -532,7 +533,9 @@ static bool refuses_drained(const hak_heap *h, size_t bytes) {
 bool hak_heap_refuses(hak_heap *heap, size_t bytes) {
   hak_heap *h = hak_heap_refuser(heap, bytes);
   if (h == NULL || hak_load_relaxed(&h->share) < hak_load_relaxed(&h->limit)) return false;
-  if (!refuses_drained(h, bytes) && !hak_heap_is_in_storm(h)) return false;
+  /* Below it the thread may have a credit, which the long way gives back first. */
+  bool is_storm = h == heap && hak_load_relaxed(&h->first_child) == NULL && hak_heap_is_in_storm(h);
+  if (!is_storm && !refuses_drained(h, bytes)) return false;
   hak_add_relaxed(&h->refused, 1);
   return true;
 }

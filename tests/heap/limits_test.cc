@@ -516,6 +516,43 @@ TEST(Credit, IsGivenInAStormOfRefusals) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+// What the thread itself has freed, in whichever heap below the limit, it always has.
+TEST(Credit, OfTheThreadItselfIsNotLeftOutInAStorm) {
+  static uint64_t now_ms;
+  hak_os_ops stopped = *hak_os;
+  now_ms = hak_os_linux.now_ms() + 100;
+  stopped.now_ms = [] { return now_ms; };
+  for (bool below : {false, true}) {
+    Heap heap(NEAR_LIMIT);
+    hakmem_heap *users[2] = {below ? new_heap(0, heap) : static_cast<hakmem_heap *>(heap), below ? new_heap(0, heap) : static_cast<hakmem_heap *>(heap)};
+    std::vector<void *> blocks[2];
+    for (hakmem_heap *user : users) { Churn(user, 1).steps(20000); } /* each has a cache, and slabs of each class */
+    for (size_t i = 0;; i++) {
+      void *p = hakmem_heap_malloc(users[i % 2], 1024);
+      if (p == nullptr) break;
+      blocks[i % 2].push_back(p);
+    }
+    hak_os = &stopped;
+    now_ms += 20;
+    for (int i = 0; i < 3000; i++) ASSERT_EQ(hakmem_heap_malloc(users[i % 2], 1024), nullptr);
+    for (size_t i = 0; i < 20000; i++) {
+      std::vector<void *> &from = blocks[i % 2], &to = blocks[i / 2 % 2];
+      hakmem_heap *user = users[i / 2 % 2];
+      if (from.empty()) continue;
+      hakmem_free(from.back());
+      from.pop_back();
+      void *p = i % 7 == 0 ? hakmem_heap_calloc(user, 1, 1024) : i % 11 == 0 ? hakmem_heap_aligned_alloc(user, 256, 1024) : hakmem_heap_malloc(user, 1024);
+      ASSERT_NE(p, nullptr) << i << below;
+      to.push_back(p);
+      ASSERT_EQ(hakmem_heap_malloc(user, 1024), nullptr) << i << below;
+    }
+    hak_os = &hak_os_linux;
+    for (std::vector<void *> &all : blocks)
+      for (void *p : all) hakmem_free(p);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // What it keeps is a part of the room, and is charged: all of it together is less than the room.
 TEST(Credit, OfAllThreadsIsLessThanTheRoom) {
   Heap heap(NEAR_LIMIT);

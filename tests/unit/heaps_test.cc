@@ -128,7 +128,7 @@ TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
   hakmem_purge();
   EXPECT_GT(hak_heap_held(heap), 0u);
   EXPECT_LE(fake_os::count(fake_os::BARRIER), 20u);
-  user.run([&] { hak_heap_leave(k, 0); });
+  user.run([&] { hak_heap_leave(k); });
   hakmem_purge();
   EXPECT_EQ(hak_heap_held(heap), 0u);
 }
@@ -192,7 +192,7 @@ TEST_F(Heaps, HaveNothingInSleepersCachesThatAProgramGrowsBy) {
   EXPECT_EQ(asleep->magazines, 0u);
   EXPECT_GT(in_use->magazines, 0u);
   EXPECT_LE(fake_os::count(fake_os::BARRIER), barriers + 60);
-  stopped.run([&] { hak_heap_leave(in_use, 0); });
+  stopped.run([&] { hak_heap_leave(in_use); });
   for (void *p : blocks) hakmem_free(p);
 }
 
