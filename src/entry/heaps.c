@@ -219,8 +219,7 @@ static HAK_NOINLINE bool put_ready(uint32_t tag, void *p) {
 }
 
 bool hak_heap_free_ready(void *p) {
-  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  uint32_t tag = hak_heap_tag_of(p);
   if (HAK_TAG_OWNER(tag) < HAK_OWNER_HEAPS) return false; /* of pieces, or an arena's */
   return HAK_TAG_CODE(tag) > HAK_CLASS_COUNT ? hak_heap_push_large(p) : put_ready(tag, p);
 }

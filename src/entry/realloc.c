@@ -9,6 +9,7 @@
 #include "entry/slow_exit.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "heap/cache.h"
 #include "large/extent.h"
 #include "large/huge.h"
 #include "os/os.h"
@@ -221,11 +222,35 @@ static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {
   return HAK_LIKELY(q != NULL) ? q : not_moved(p, old_size, size, saved);
 }
 
+/* A block of a heap, of which the thread has a cache; NULL: take the long way. */
+static void *resize_in_cache(void *p, size_t size) {
+  uint32_t tag = hak_heap_tag_of(p);
+  unsigned code = HAK_TAG_CODE(tag), c = hak_class_for(size);
+  hak_heap_cache *met, *k = hak_code_is_class(code) ? hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag)) : NULL;
+  if (k == NULL || hak_load_relaxed(&k->entry->heap->is_deleted)) return NULL;
+  if (hak_resize_stays(hak_class_size(code - 1), size, HAK_GRANULE)) return p;
+  void *q = hak_count_request(size) ? hak_heap_pop_code(k->entry->heap, c + 1, &met) : (met = NULL);
+  if (HAK_UNLIKELY(met != NULL)) q = hak_heap_pop_met(met, k->entry->heap, c);
+  if (HAK_UNLIKELY(q == NULL)) {
+    hak_tls.countdown += HAK_COUNTED_BYTES(size);
+    return NULL;
+  }
+  memmove(q, p, hak_min_size(hak_class_size(code - 1), size)); /* as in move_block */
+  hak_free_slow(p, HAK_CODE_SAMPLED);
+  return q;
+}
+
+static HAK_NOINLINE void *resize_otherwise(void *p, size_t size, size_t code, const void *caller) {
+  bool quick = !HAK_HARDENED && !HAK_TOTALS && code == HAK_CODE_SAMPLED && size - 1 < HAK_SHARED_MAX;
+  void *q = quick && !hak_tls.in_heap && !hak_profile_has_samples() ? resize_in_cache(p, size) : NULL;
+  return q != NULL ? q : hak_raw_resize(p, size, HAK_GRANULE, caller);
+}
+
 /* Most blocks are of a class before and after, and the thread's cache has one and takes the other. */
 void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   size_t offset, code = hak_tcache_code(p, &offset);
   if (HAK_HARDENED || HAK_UNLIKELY(!hak_code_is_class((unsigned)code)) || HAK_UNLIKELY(size - 1 >= HAK_SHARED_MAX))
-    return hak_raw_resize(p, size, HAK_GRANULE, caller);
+    return resize_otherwise(p, size, code, caller);
   size_t block_size = hak_class_size((unsigned)code - 1);
   if (hak_resize_stays(block_size, size, HAK_GRANULE)) return p;
   void *q = hak_tcache_pop(size);

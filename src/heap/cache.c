@@ -16,6 +16,7 @@
 #define HOT_AFTER 32
 #define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
 #define MAGAZINE_BYTES HAK_SPAN_SIZE /* of a class; two blocks at least */
+#define CREDIT_MOST HAK_SPAN_SIZE
 
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE,
@@ -351,7 +352,7 @@ static hak_lock *lock_of(const hak_heap_cache *k, const hak_heap *h, unsigned c)
 
 /* A thread's part of the room: the next one has that part of what is left, so all have less than the room. */
 #define CREDIT_PART 4
-static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PART, MAGAZINE_BYTES); }
+static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PART, CREDIT_MOST); }
 
 /* Of what it has freed itself a thread keeps a few small blocks' bytes whatever room there is. */
 #define CREDIT_LEAST 2048
@@ -507,7 +508,7 @@ HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) 
 }
 
 HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
-  unsigned c = HAK_TAG_CODE(hak_load_relaxed(&hak_region_span(&hak_main_region, p)->head->tag)) - 1;
+  unsigned c = HAK_TAG_CODE(hak_heap_tag_of(p)) - 1;
   bool done = is_at_aside(k) && hak_magazine_push(&k->top[c + 1], p);
   if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c + 1]--;
   hak_heap_leave(k);

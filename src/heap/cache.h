@@ -198,11 +198,15 @@ HAK_INLINE void *hak_heap_pop_code(hak_heap *h, size_t code, hak_heap_cache **me
   return p;
 }
 
-/* p, whose page map code in the main region is HAK_CODE_SAMPLED. False and *met NULL: take the long way. Else as above,
- * hak_heap_push_met takes it, or not. */
-HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
+/* Of p, whose page map code in the main region is HAK_CODE_SAMPLED. */
+HAK_INLINE uint32_t hak_heap_tag_of(const void *p) {
   size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+  return hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag);
+}
+
+/* Such a p. False and *met NULL: take the long way. Else as above, hak_heap_push_met takes it, or not. */
+HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
+  uint32_t tag = hak_heap_tag_of(p);
   size_t code = HAK_TAG_CODE(tag);
   hak_heap_cache *k = hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag));
   *met = NULL;

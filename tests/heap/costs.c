@@ -3,6 +3,7 @@
  * brief N: N heaps, each with 100 blocks of 16 to 400 bytes, one after the other.
  * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at.
  * pair N SIZE: N blocks of a heap replaced, one of 16 at a time; calloc, aligned: the same of these functions (to 256).
+ * resized N SIZE: N times one of 16 blocks is resized, to twice the size and back.
  * turns N APART: the same of 100 bytes by turns in two heaps, the second made so many heaps after the first.
  * near N SIZE: the same where a request was refused before, and the limit is near.
  * refused N SIZE: the same of a heap at its limit, with one request more each time, which is refused.
@@ -39,6 +40,13 @@ static void others(size_t n, size_t size, void *(*take)(hakmem_heap *heap, size_
     free(blocks[i % 16]);
     if ((blocks[i % 16] = take(heap, size)) == NULL) exit(3);
   }
+}
+
+static void resizes(size_t n, size_t size) {
+  hakmem_heap *heap = hakmem_heap_new(NULL);
+  void *blocks[16] = {0};
+  for (size_t i = 0; i < n; i++)
+    if ((blocks[i % 16] = hakmem_heap_realloc(heap, blocks[i % 16], i / 16 % 2 == 0 ? 2 * size : size)) == NULL) exit(3);
 }
 
 static void pairs(size_t n, size_t size, size_t limit) {
@@ -124,6 +132,8 @@ int main(int argc, char **argv) {
       turns(n, size);
     else if (strcmp(argv[1], "refused") == 0)
       refusals(n, size);
+    else if (strcmp(argv[1], "resized") == 0)
+      resizes(n, size);
     else if (strcmp(argv[1], "calloc") == 0)
       others(n, size, by_calloc);
     else if (strcmp(argv[1], "aligned") == 0)
