@@ -499,37 +499,50 @@ size_t hak_heap_give_all(hak_heap *h, hak_deferred *d) {
 
 /* --- what is empty and stays with a heap --- */
 
-/* Who holds the lock may have no processor, and others wait behind whoever waits: only where memory has to go back now
- * does anybody wait for it. */
-static bool take_or_leave(hak_lock *lock, bool waits) {
-  if (!waits) return hak_lock_try(lock);
-  hak_lock_take(lock);
-  return true;
-}
-
-/* Slabs that are kept for the next block of their class, the piece that is bumped, the table of spans. */
-static void trim(hak_heap *h, bool waits, hak_deferred *d) {
-  hak_assert_held(&hak_heaps_lock); /* the heap does not end */
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    hak_slab_set *b = bin_of(h, c);
-    if (b == NULL || hak_load_relaxed(&b->slabs) == 0 || !take_or_leave(hak_heap_bin_lock(h, c), waits)) continue;
-    hak_slab_set_trim(b, &d->purge_due);
-    hak_lock_drop(hak_heap_bin_lock(h, c));
-  }
-  if (!take_or_leave(hak_heap_lock(h), waits)) return;
+/* The piece that is bumped, and the table of spans. */
+static void trim_rest(hak_heap *h, hak_deferred *d) {
   hak_piece_trim(h, &d->purge_due);
   /* A visitor goes by places: what is live keeps its own. */
   while (h->span_count > 0 && hak_heap_span_at(h, h->span_count - 1) == NULL) h->span_count--;
   if (h->span_count == 0) drop_table(h);
-  hak_lock_drop(hak_heap_lock(h));
 }
 
+/* From the class on, slabs that are kept for its next block; then the rest. Returns the lock that somebody else has,
+ * *class_code's or, HAK_CLASS_COUNT, the heap's own; NULL: nobody had one. */
+static hak_lock *trim(hak_heap *h, unsigned *class_code, hak_deferred *d) {
+  hak_assert_held(&hak_heaps_lock); /* the heap does not end */
+  for (unsigned c = *class_code; c <= HAK_CLASS_COUNT; c++) {
+    hak_slab_set *b = c == HAK_CLASS_COUNT ? NULL : bin_of(h, c);
+    if (c < HAK_CLASS_COUNT && (b == NULL || hak_load_relaxed(&b->slabs) == 0)) continue;
+    hak_lock *lock = b == NULL ? hak_heap_lock(h) : hak_heap_bin_lock(h, c);
+    *class_code = c;
+    if (!hak_lock_try(lock)) return lock;
+    b == NULL ? trim_rest(h, d) : hak_slab_set_trim(b, &d->purge_due);
+    hak_lock_drop(lock);
+  }
+  return NULL;
+}
+
+/* Who has a lock may have no processor: where memory has to go back now it is waited for, but not with the registry's
+ * lock, behind which others would wait. Locks are tables: they are there when the heap is not. */
+#define WAITS_MOST 16 /* for one lock that others take again and again */
 static void trim_from(uint32_t index, uint32_t end, bool waits, hak_deferred *d) {
   for (; index < end; index++) {
-    hak_lock_take(&hak_heaps_lock);
-    hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
-    if (h != NULL) trim(h, waits, d);
-    hak_lock_drop(&hak_heaps_lock);
+    hak_lock *held;
+    unsigned c = 0, waited = 0;
+    do {
+      hak_lock_take(&hak_heaps_lock);
+      hak_heap *h = hak_heap_of_owner(HAK_OWNER_HEAPS + index);
+      held = h == NULL ? NULL : trim(h, &c, d);
+      hak_lock_drop(&hak_heaps_lock);
+      if (held != NULL && waits && waited++ < WAITS_MOST) {
+        hak_lock_take(held);
+        hak_lock_drop(held);
+      } else {
+        c++;
+        waited = 0;
+      }
+    } while (held != NULL && c <= HAK_CLASS_COUNT);
   }
 }
 
@@ -549,7 +562,11 @@ void hak_heap_trim_some(hak_deferred *d) {
  * other, to the next slow exit of any thread. */
 void hak_heap_end_deleted(bool waits, hak_deferred *d) {
   hak_lock *end = hak_heap_end_lock(NULL);
-  while (hak_heap_some_ended() && take_or_leave(end, waits)) {
+  while (hak_heap_some_ended()) {
+    if (waits)
+      hak_lock_take(end);
+    else if (!hak_lock_try(end))
+      return;
     hak_heap *h = hak_heap_take_ended();
     if (h != NULL) {
       hak_heap_give_all(h, d);

@@ -134,7 +134,7 @@ TEST(Destroy, LeavesNothingInOtherThreadsCaches) {
     hakmem_heap_destroy(shared);
     if (i == 50) held = purged();
   }
-  EXPECT_LE(purged(), held + 2 * MIB);
+  EXPECT_LE(purged(), held + 4 * MIB); /* what threads keep of the main heap differs by 2; caches of 150 heaps would be 37 */
   end = true;
   for (std::thread &t : threads) t.join();
   EXPECT_EQ(hakmem_heap_check(), 0u);

@@ -112,6 +112,28 @@ TEST_F(Heaps, AreTrimmedByTheClockButWhereSomebodyIsAtThem) {
   EXPECT_EQ(hak_heap_held(heap), 0u);
 }
 
+// A purge waits for whoever is at them, and holds up nobody meanwhile.
+TEST_F(Heaps, ThatAPurgeTrimsHoldUpNobodyWhileItWaits) {
+  use();
+  hak_deferred d = {};
+  hak_heap_flush(nullptr, &d);
+  ASSERT_GT(hak_heap_held(heap), 0u);
+  hak_lock *bin = hak_heap_bin_lock(heap, hak_class_for(100));
+  hak_lock_take(bin);
+  std::thread purger([] {
+    hak_deferred other = {};
+    hak_heap_trim_all(&other);
+  });
+  while (hak_load_relaxed(&bin->state) < 2) std::this_thread::yield(); /* until it waits */
+  bool free = false;
+  for (int tries = 0; tries < 1000 && !(free = hak_lock_try(&hak_heaps_lock)); tries++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (free) hak_lock_drop(&hak_heaps_lock);
+  EXPECT_TRUE(free);
+  hak_lock_drop(bin);
+  purger.join();
+  EXPECT_EQ(hak_heap_held(heap), 0u);
+}
+
 // A purge, a trim or a target takes what it finds; a delete, whose caller counts on it, waits for half a second.
 TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
 #ifdef __SANITIZE_THREAD__
