@@ -15,7 +15,7 @@
  * mirrors src/heap/cache.c: hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
  * mirrors src/heap/cache.c: } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
  * mirrors src/heap/cache.c: if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;
- * mirrors src/heap/cache.c: if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
+ * mirrors src/heap/cache.c: r.refuser = charge_aside(k, h, c, bytes_of(c));
  * mirrors src/heap/cache.c: if (!near && !is_near(h))
  * mirrors src/heap/cache.c: if (!hak_heap_begin_credit_locked(h)) return;
  *

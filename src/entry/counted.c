@@ -87,11 +87,7 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
 /* A large block of a heap. */
 static void shrink_in_heap(const hak_where *w, void *p, size_t size, hak_deferred *d) {
   hak_heap *h = hak_where_heap(w);
-  if (h == NULL) return;
-  hak_heap_fold(hak_tls.cache, h);
-  if (hak_heap_resize_large(h, w->head, p, size, d).p == NULL) return;
-  hak_sampled_forget(p);
-  hak_heap_count_resized(h, p, size);
+  if (h != NULL) hak_heap_resize_in_place(h, w->head, p, size, false, d);
 }
 
 /* Whole spans that a slab's one block has, and does not need, make it an extent. */

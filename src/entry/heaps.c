@@ -18,7 +18,8 @@ typedef struct request {
   size_t size, align;
   bool *zeroed;
   void *grows; /* a block, in place; NULL: a new one */
-  hak_span *span; /* of that; NULL: a mapping */
+  hak_span *span; /* of that; NULL: a mapping … */
+  bool may_move;  /* … which the kernel may move */
 } request;
 
 /* By which the thread's cache has such blocks; HAK_CLASS_COUNT: it has none. */
@@ -37,7 +38,7 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
   }
   hak_heap_fold(q->t, q->h);
   if (q->grows != NULL)
-    return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false)
+    return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, q->may_move)
                            : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align)
                                 : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
@@ -120,13 +121,16 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   return serve(&q, counts, d); /* the library has started: there is a heap */
 }
 
-void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
-  request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s};
-  void *grown = serve(&q, true, d);
-  if (grown == NULL) return NULL;
+void *hak_heap_resize(hak_heap *h, hak_span *s, void *p, size_t size, bool may_move, bool counts, hak_deferred *d) {
+  request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s, .may_move = may_move};
+  return serve(&q, counts, d);
+}
+
+void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, bool counts, hak_deferred *d) {
+  if (hak_heap_resize(h, s, p, size, false, counts, d) == NULL) return NULL;
   hak_sampled_forget(p);
   hak_heap_count_resized(h, p, size);
-  return grown;
+  return p;
 }
 
 static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {

@@ -23,9 +23,13 @@ void *hak_heap_take_uncached(hak_heap *heap, unsigned class_code);
 /* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, where nothing of its heap is
  * cached, or large. False: take the long way. */
 bool hak_heap_free_ready(void *p);
-/* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the
- * way. */
-void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
+/* p in whole spans from `span` on, where it is, or, NULL, a mapping, which the kernel may move where `may_move` says so.
+ * NULL: there is no room, or a limit is in the way though all that caches had of it is back; counts: that does. */
+void *hak_heap_resize(hak_heap *heap, hak_span *span, void *p, size_t size, bool may_move, bool counts,
+                      hak_deferred *deferred);
+/* The same where it is; to the profile a resized block is a new one. */
+void *hak_heap_resize_in_place(hak_heap *heap, hak_span *span, void *p, size_t size, bool counts,
+                               hak_deferred *deferred);
 
 /* The two halves of a destroy and, where the heap `stays`, of a reset. All its memory goes back but mappings, of which
  * there are so many; no function of the program is called. Then these, and what is deferred: with no lock held. */

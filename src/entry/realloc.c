@@ -73,12 +73,12 @@ static bool fits(const void *p, size_t block_size, size_t size, size_t align) {
   return align <= HAK_GRANULE || block_size >= hak_good_size(size, align); /* less where it is aligned by chance */
 }
 
-void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
+void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align, hak_deferred *d) {
   if (!hak_is_in_place(p, align)) return NULL;
   hak_profile_sample before = {0};
   if (hak_profile_has_samples()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
   bool may_move = align != HAK_IN_PLACE && align <= hak_os_page_size();
-  void *moved = h == NULL ? hak_huge_resize(p, size, may_move) : hak_heap_resize_mapping(h, p, size, may_move).p;
+  void *moved = h == NULL ? hak_huge_resize(p, size, may_move) : hak_heap_resize(h, NULL, p, size, may_move, false, d);
   if (moved == NULL) {
     hak_profile_put_back(&before);
     return NULL;
@@ -92,9 +92,9 @@ void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align) {
 }
 
 /* Of a heap, NULL: the main one. The kernel moves it within the heap only. */
-static void *resize_mapping(hak_heap *h, void *p, size_t size, size_t align) {
+static void *resize_mapping(hak_heap *h, void *p, size_t size, size_t align, hak_deferred *d) {
   if (!hak_is_in_place(p, align)) return NULL;
-  return hak_raw_resize_huge(h, p, size, h == NULL || goes_to(h) == h ? align : HAK_IN_PLACE);
+  return hak_raw_resize_huge(h, p, size, h == NULL || goes_to(h) == h ? align : HAK_IN_PLACE, d);
 }
 
 void *hak_resize_mapping(void *p, size_t size, size_t align) {
@@ -102,7 +102,7 @@ void *hak_resize_mapping(void *p, size_t size, size_t align) {
   if (size > PTRDIFF_MAX || w.kind != HAK_KIND_HUGE || w.what != HAK_BLOCK) return NULL;
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *q = resize_mapping(hak_where_heap(&w), p, size, align);
+  void *q = resize_mapping(hak_where_heap(&w), p, size, align, &d);
   hak_slow_exit(&d);
   return q;
 }
@@ -110,7 +110,7 @@ void *hak_resize_mapping(void *p, size_t size, size_t align) {
 /* A large block where it is, or moved by the kernel. NULL: it is as it was. The kernel moves a mapping only while it is
  * one: it refuses where the program has given some of its pages advice, a lock or a memory policy of their own. */
 static void *resize_by_pages(hak_region *region, void *p, size_t size, size_t align, hak_deferred *d) {
-  if (region == NULL) return hak_raw_resize_huge(NULL, p, size, align);
+  if (region == NULL) return hak_raw_resize_huge(NULL, p, size, align, d);
   bool by_chance = align > HAK_COLOUR_BYTES && (uintptr_t)p % HAK_SPAN_SIZE != 0; /* it lacks the page of its colour */
   if (by_chance || !hak_is_in_place(p, align) || size > HAK_EXTENT_LONGEST ||
       !hak_extent_resize(region, p, size, &d->purge_due))
@@ -136,15 +136,8 @@ static void *resize_large(hak_region *region, void *p, size_t old_size, size_t s
 
 /* In whole spans, or, s NULL, a mapping: where it is, or moved by the kernel. NULL: it is as it was. */
 static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size, size_t align, hak_deferred *d) {
-  if (align == HAK_IN_PLACE) return hak_heap_grow(h, s, p, size, d);
-  if (s == NULL && size > HAK_SMALL_MAX) return resize_mapping(h, p, size, align);
-  if (s == NULL || !hak_is_in_place(p, align)) return NULL;
-  hak_heap_fold(hak_tls.cache, h);
-  void *q = hak_heap_resize_large(h, s, p, size, d).p;
-  if (q == NULL) return NULL;
-  hak_sampled_forget(p);
-  hak_heap_count_resized(h, p, size);
-  return q;
+  if (s == NULL && align != HAK_IN_PLACE) return size > HAK_SMALL_MAX ? resize_mapping(h, p, size, align, d) : NULL;
+  return hak_is_in_place(p, align) ? hak_heap_resize_in_place(h, s, p, size, align == HAK_IN_PLACE, d) : NULL;
 }
 
 static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t align, hak_deferred *d) {

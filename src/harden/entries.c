@@ -436,7 +436,7 @@ void *hak_hard_resize(void *p, size_t size, size_t align) {
       hak_is_in_place(p, align)) {
     forget_end(p, b.block_size, total);
     /* NULL also where the kernel cannot move it: then it is copied */
-    void *moved = hak_raw_resize_huge(NULL, p, total, align);
+    void *moved = hak_raw_resize_huge(NULL, p, total, align, NULL);
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;

@@ -172,7 +172,13 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, uns
   return n;
 }
 
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
+/* Under the lock under which they were put back. One block, where it was the program's. */
+static void note_put(hak_heap *h, size_t bytes, hak_heap_from from) {
+  if (from != HAK_HEAP_FROM_ASIDE) hak_heap_uncharge(h, bytes);
+  if (from == HAK_HEAP_FROM_PROGRAM) hak_heap_note_free(h, bytes);
+}
+
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_heap_from from, hak_deferred *d) {
   hak_slab_set *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
@@ -180,7 +186,7 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   for (unsigned done = 0; done < count;) {
     hak_verdict verdict;
     unsigned n = hak_slab_set_put(b, tag, blocks + done, count - done, &verdict, &d->purge_due);
-    if (charged) hak_heap_uncharge(h, n * hak_class_size(c));
+    if (n > 0) note_put(h, n * hak_class_size(c), from);
     done += n;
     if (HAK_LIKELY(done == count)) break;
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
@@ -188,14 +194,6 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
   }
   hak_heap_note_end(h);
   hak_lock_drop(hak_heap_bin_lock(h, c));
-}
-
-bool hak_heap_set_aside(hak_heap *h, hak_lock *lock, size_t bytes) {
-  hak_lock_take(lock);
-  bool stays = !hak_load_relaxed(&h->is_deleted);
-  if (stays) hak_heap_uncharge(h, bytes);
-  hak_lock_drop(lock);
-  return stays;
 }
 
 /* --- pieces --- */
@@ -216,44 +214,40 @@ HAK_INLINE void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **re
   return p;
 }
 
-/* One block, which nothing caches: of a bin, no new slab. */
-static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c) {
-  hak_slab_set *b = bin_of(h, c);
+/* One block, which is the program's at once: it counts where it is charged. makes: a new slab, where no other has one. */
+static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c, bool makes, hak_heap **refuser) {
+  hak_slab_set *b = makes ? make_bin(h, c) : bin_of(h, c);
   void *p = NULL;
+  *refuser = NULL;
   if (b == NULL) return NULL;
   hak_lock_take(hak_heap_bin_lock(h, c));
-  if (hak_heap_charge(h, hak_class_size(c)) == NULL && hak_slab_set_take_ready(b, c, &p, 1) == 0) {
-    hak_heap_charge_back(h, hak_class_size(c));
-    p = NULL;
+  *refuser = hak_heap_charge(h, hak_class_size(c));
+  if (*refuser == NULL) {
+    if (hak_slab_set_take_ready(b, c, &p, 1) == 0 && !(makes && take_new(h, b, c, &p, 1) == 1)) p = NULL;
+    p == NULL ? hak_heap_charge_back(h, hak_class_size(c)) : hak_heap_note_alloc(h, hak_class_size(c));
   }
   hak_lock_drop(hak_heap_bin_lock(h, c));
-  if (p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
   return p;
 }
 
 void *hak_heap_take_ready(hak_heap *h, unsigned c) {
   hak_heap *refuser;
   if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, HAK_GRANULE, &refuser);
-  return hak_heap_caches(h) ? NULL : take_slab_block(h, c);
+  return hak_heap_caches(h) ? NULL : take_slab_block(h, c, false, &refuser);
 }
 
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
   if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_caches(h)) return false;
-  hak_heap_note_free(h, hak_class_size(c)); /* first: the heap may be gone once the block is back */
-  hak_heap_put(h, c, &p, 1, true, d);
+  hak_heap_put(h, c, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
   return true;
 }
 
 hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
   hak_heap_try t = {0};
-  if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
-    t.p = take_piece(h, c, align, &t.refuser);
-    return t;
-  }
-  if (hak_heap_take(h, c, &t.p, 1, 1, &t.refuser) == 0) t.p = NULL;
-  if (t.p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
+  bool piece = !hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE;
+  t.p = piece ? take_piece(h, c, align, &t.refuser) : take_slab_block(h, c, true, &t.refuser);
   return t;
 }
 
@@ -335,13 +329,13 @@ static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *
   hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
+void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_heap_from from, hak_deferred *d) {
   hak_lock_take(hak_heap_lock(h));
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
     size_t bytes = hak_heap_large_size(s, blocks[i]);
     bool given = bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due);
-    if (given && charged) hak_heap_uncharge(h, bytes);
+    if (given) note_put(h, bytes, from);
     if (!given) note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
   hak_heap_note_end(h);
@@ -465,21 +459,15 @@ static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
   hak_lock_drop(hak_heap_lock(h));
 }
 
-/* Counted first: the heap may be gone once the block is back. */
 void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
-  bool in_piece = HAK_TAG_OWNER(s->tag) == HAK_OWNER_PIECES;
-  size_t bytes = in_piece                        ? 0
-                 : class_code < HAK_CLASS_COUNT ? hak_class_size(class_code)
-                                                : hak_heap_large_size(s, p);
-  if (bytes != 0) hak_heap_note_free(h, bytes);
-  if (in_piece)
+  if (HAK_TAG_OWNER(s->tag) == HAK_OWNER_PIECES)
     give_of_piece(h, s, p, d);
-  else if (bytes == 0)
-    note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else if (class_code < HAK_CLASS_COUNT)
-    hak_heap_put(h, class_code, &p, 1, true, d);
+    hak_heap_put(h, class_code, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
+  else if (hak_heap_large_size(s, p) == 0)
+    note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else
-    hak_heap_put_large(h, &p, 1, true, d);
+    hak_heap_put_large(h, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
 }
 
 /* --- all of a heap --- */

@@ -125,11 +125,11 @@ static void leave(hak_heap_cache *k) {
 static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
   void *blocks[HAK_MAGAZINE_SLOTS];
   hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c + 1], blocks, count);
-  hak_heap *h = k->entry->heap;
+  hak_heap_from from = hak_heap_is_aside(k) ? HAK_HEAP_FROM_ASIDE : HAK_HEAP_FROM_CACHE;
   if (is_large(c))
-    hak_heap_put_large(h, blocks, count, !hak_heap_is_aside(k), d);
+    hak_heap_put_large(k->entry->heap, blocks, count, from, d);
   else
-    hak_heap_put(h, c, blocks, count, !hak_heap_is_aside(k), d);
+    hak_heap_put(k->entry->heap, c, blocks, count, from, d);
 }
 
 /* Under the registry lock. The bit goes first: a child of a fork that took no lock, where the thief is not there, may
@@ -394,18 +394,41 @@ static HAK_NOINLINE void lower_credit(hak_heap_cache *k, hak_heap *h, unsigned c
   hak_lock_drop(lock);
 }
 
-/* A block of a cache that is aside is about to be the program's. */
+/* Without credit a block is charged and counts under one hold of a lock: a fork's child has both or none. */
+static HAK_NOINLINE hak_heap *charge_block(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  hak_heap *refuser = hak_heap_charge(h, bytes);
+  if (refuser == NULL) hak_heap_count_alloc(k, bytes);
+  hak_lock_drop(lock);
+  return refuser;
+}
+
+static HAK_NOINLINE bool uncharge_block(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  bool stays = !hak_load_relaxed(&h->is_deleted);
+  if (stays) {
+    hak_heap_uncharge(h, bytes);
+    hak_heap_count_free(k, bytes);
+  }
+  hak_lock_drop(lock);
+  return stays;
+}
+
+/* A block of a cache that is aside is about to be the program's: it counts. */
 HAK_INLINE hak_heap *charge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return hak_heap_charge(h, bytes);
-  return HAK_LIKELY(hak_heap_credit(k) >= (int64_t)bytes) ? NULL : raise_credit(k, h, c, bytes);
+  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return charge_block(k, h, c, bytes);
+  hak_heap *refuser = HAK_LIKELY(hak_heap_credit(k) >= (int64_t)bytes) ? NULL : raise_credit(k, h, c, bytes);
+  if (HAK_LIKELY(refuser == NULL)) hak_heap_count_alloc(k, bytes);
+  return refuser;
 }
 
 /* A block that the program had is in such a cache. False: the heap was deleted, and it must not be. */
 HAK_INLINE bool uncharge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  bool credit = HAK_LIKELY(hak_heap_has_credit(k));
-  if (!credit && !hak_heap_set_aside(h, lock_of(k, h, c), bytes)) return false;
+  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return uncharge_block(k, h, c, bytes);
   hak_heap_count_free(k, bytes);
-  if (credit && HAK_UNLIKELY(hak_heap_credit(k) > k->credit_most)) lower_credit(k, h, c);
+  if (HAK_UNLIKELY(hak_heap_credit(k) > k->credit_most)) lower_credit(k, h, c);
   return true;
 }
 
@@ -413,25 +436,28 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(count_of(k, c) == 0);
   unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
-  bool credit = hak_heap_has_credit(k);
-  if (credit && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
-  unsigned charged = credit ? 0 : hak_heap_is_aside(k) ? 1 : wanted;
-  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, charged, &r.refuser);
-  if (n == 0) return r;
+  bool aside = hak_heap_is_aside(k);
+  if (aside && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
+  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, aside ? 0 : wanted, &r.refuser);
+  if (n == 0) {
+    if (aside) uncharge_aside(k, h, c, bytes_of(c)); /* memory is out */
+    return r;
+  }
+  if (!aside) hak_heap_count_alloc(k, hak_class_size(c));
   k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
   k->top[c + 1] += n - 1;
   r.p = k->top[c + 1][1];
-  hak_heap_count_alloc(k, hak_class_size(c));
   return r;
 }
 
 static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
   HAK_ASSERT(hak_heap_is_at(k) && count_of(k, c) > 0);
-  if (hak_heap_is_aside(k)) r.refuser = charge_aside(k, h, c, bytes_of(c));
-  if (r.refuser != NULL) return r;
-  r.p = hak_magazine_pop(&k->top[c + 1]);
-  hak_heap_count_alloc(k, bytes_of(c));
+  if (hak_heap_is_aside(k))
+    r.refuser = charge_aside(k, h, c, bytes_of(c));
+  else
+    hak_heap_count_alloc(k, bytes_of(c));
+  if (r.refuser == NULL) r.p = hak_magazine_pop(&k->top[c + 1]);
   return r;
 }
 
@@ -499,10 +525,8 @@ static bool is_at_aside(const hak_heap_cache *k) {
 
 HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) {
   void *p = NULL;
-  if (is_at_aside(k) && !is_empty(k, c) && charge_aside(k, h, c, hak_class_size(c)) == NULL) {
+  if (is_at_aside(k) && !is_empty(k, c) && charge_aside(k, h, c, bytes_of(c)) == NULL)
     p = hak_magazine_pop(&k->top[c + 1]);
-    hak_heap_count_alloc(k, hak_class_size(c));
-  }
   hak_heap_leave(k);
   return p;
 }

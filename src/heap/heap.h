@@ -250,21 +250,20 @@ hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs, of which so many are charged, all, one or none; *refuser as
- * above. */
+/* Up to `wanted` blocks of a class that has slabs; `charged`: wanted, or none is. *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged,
                        hak_heap **refuser);
 HAK_INLINE bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code) {
   return hak_load_relaxed(&heap->bumped[class_code]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
 }
-/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. `charged`: they were. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged,
+/* Where blocks come back from. Those that caches had aside are not charged; of the program is one, which counts. */
+typedef enum hak_heap_from { HAK_HEAP_FROM_ASIDE, HAK_HEAP_FROM_CACHE, HAK_HEAP_FROM_PROGRAM } hak_heap_from;
+/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_heap_from from,
                   hak_deferred *deferred);
-/* The same of large blocks that were cached. */
-void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, bool charged, hak_deferred *deferred);
-/* A block that goes into a cache counts no more. Under a lock of the heap, as all that frees charge. False: the heap
- * was deleted, and it does. */
-bool hak_heap_set_aside(hak_heap *heap, hak_lock *lock, size_t bytes);
+/* The same of large blocks. */
+void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_heap_from from,
+                        hak_deferred *deferred);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of the heap's: class_code is that of its slab, HAK_CLASS_COUNT: it is in none. */

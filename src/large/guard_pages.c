@@ -79,17 +79,25 @@ size_t hak_guard_pages_give_back_reserved(void) {
   return kept != NULL && hak_os_unmap_own(kept, LAST_BYTES) ? LAST_BYTES : 0;
 }
 
-static void make_last(void) {
+/* What is locked would become resident as a whole. After mlockall(MCL_CURRENT) what was reserved is locked, and what is
+ * reserved in its place is not. */
+static bool is_locked(char *start) { return hak_os_is_locked(start, hak_os_page_size()); }
+
+static bool store_if_none(uintptr_t *word, const void *start) {
   uintptr_t none = 0;
-  if (hak_load_relaxed(&last) != 0 || hak_main_region.populated) return;
+  return __atomic_compare_exchange_n(word, &none, (uintptr_t)start, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+static void make_last(void) {
+  if (hak_load_relaxed(&last) != 0) return;
   char *fresh = (char *)hak_exchange_acquire(&reserved, 0);
-  if (fresh == NULL) fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
+  bool again = fresh == NULL || (is_locked(fresh) && hak_os_unmap_own(fresh, LAST_BYTES));
+  if (again) fresh = hak_os_reserve(LAST_BYTES, HAK_SPAN_SIZE);
   if (fresh == NULL) return;
-  bool done = hak_os_commit(fresh, LAST_BYTES) &&
-              __atomic_compare_exchange_n(&last, &none, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  bool locked = is_locked(fresh), done = !locked && hak_os_commit(fresh, LAST_BYTES) && store_if_none(&last, fresh);
   if (done)
     hak_os_leave_out_of_dumps(fresh, LAST_BYTES);
-  else
+  else if (locked || hak_load_relaxed(&last) != 0 || !store_if_none(&reserved, fresh)) /* the system may agree later */
     hak_os_unmap_own(fresh, LAST_BYTES);
 }
 

@@ -3,6 +3,7 @@
  * usage: large blocks           more live blocks than half of the mappings that a process may have: all are served, threads start, and the
  *                               blocks come and go again
  *        large exhausted        the program itself takes all mappings that are left: large blocks are served, and hold what is written
+ *        large locked           the same where all memory is locked as it comes: no mapping becomes resident as a whole
  *        large kept             keeps the pages of a block from a fork's child, rounded out to whole pages: the child works and exits well
  *        large kept-small       the same of blocks that share slabs: the child frees those beside them
  *        large protected        the child makes them inaccessible for a while
@@ -10,13 +11,22 @@
  *        large limited          starts itself as `large addresses` under RLIMIT_AS: blocks that were freed leave addresses to the program
  *
  * 77: this machine does not allow the setting. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
@@ -54,17 +64,52 @@ static int many_blocks(void) {
   return 0;
 }
 
+static volatile sig_atomic_t made;
+
+static void refuse(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info;
+  made = 1;
+  ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = -ENOMEM;
+}
+
+/* From here on nothing of 4 GiB or more becomes accessible, and who tries is noted. */
+static int make_nothing_large(void) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1]) + 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+  struct sigaction action = {.sa_sigaction = refuse, .sa_flags = SA_SIGINFO};
+  return sigaction(SIGSYS, &action, NULL) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 /* Each of the program's mappings becomes two. */
-static int exhausted(void) {
-  enum { COUNT = 40 };
-  char **blocks = calloc(COUNT, sizeof *blocks);
-  if (blocks == NULL) return 1;
+static size_t take_mappings(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), taken = 0;
   for (char *p; taken < 1000000; taken++) {
     p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) != 0) break;
   }
-  if (taken == 1000000) return 77;
+  return taken;
+}
+
+static int locked(void) {
+  free(malloc(1));
+  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0 || take_mappings() == 1000000) return 77;
+  if (!make_nothing_large()) return 77;
+  free(malloc(3 * MIB)); /* NULL, perhaps */
+  return made ? printf("64 GiB that are locked become accessible\n"), 1 : 0;
+}
+
+static int exhausted(void) {
+  enum { COUNT = 40 };
+  char **blocks = calloc(COUNT, sizeof *blocks);
+  if (blocks == NULL) return 1;
+  if (take_mappings() == 1000000) return 77;
   for (size_t i = 0; i < COUNT; i++) {
     size_t bytes = (1 + i % 8) * MIB + 70 * KIB * (i + 1);
     if ((blocks[i] = malloc(bytes)) == NULL) return printf("block %zu of %zu bytes is not to be had\n", i, bytes), 1;
@@ -166,6 +211,7 @@ int main(int argc, char **argv) {
   if (argc != 2) return 2;
   if (strcmp(argv[1], "blocks") == 0) return many_blocks();
   if (strcmp(argv[1], "exhausted") == 0) return exhausted();
+  if (strcmp(argv[1], "locked") == 0) return locked();
   if (strcmp(argv[1], "kept") == 0) return kept_from_child();
   if (strcmp(argv[1], "kept-small") == 0) return slabs_kept_from_child(0);
   if (strcmp(argv[1], "protected") == 0) return slabs_kept_from_child(1);

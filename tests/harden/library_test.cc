@@ -102,6 +102,7 @@ TEST(Large, ManyBlocksLeaveMappings) { expect_large("blocks"); }
 
 // Not even one, which the last blocks are cut from: that was reserved at the start.
 TEST(Large, AreServedWhereTheProgramTookAllMappings) { expect_large("exhausted"); }
+TEST(Large, MakeNothingResidentThatIsLocked) { expect_large("locked"); }
 TEST(Large, FreedBlocksLeaveAddresses) { expect_large("limited"); }
 TEST(Large, PagesKeptFromAChildAreNotLookedAtThere) { expect_large("kept"); }
 TEST(Large, PagesOfSlabsToo) { expect_large("kept-small"); }

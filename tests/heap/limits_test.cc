@@ -456,6 +456,38 @@ class Creditor {
   std::thread thread_;
 };
 
+// What the thread's caches, or others', have of the limit does not count when a block is resized where it is.
+TEST(Limits, OfBlocksResizedWhereTheyAreLeaveCachesOut) {
+  for (size_t base : {20 * MIB, 80 * MIB}) {
+    for (int refusals : {0, 1, 3000}) {
+      SCOPED_TRACE(base + static_cast<size_t>(refusals));
+      Heap heap;
+      Resting other(heap);
+      { Churn(heap, 1).steps(20000); }
+      void *p = hakmem_heap_malloc(heap, base); /* last: there is room behind it */
+      hakmem_heap_set_limit(heap, heap.live() + 64 * KIB);
+      for (int i = 0; i < refusals; i++) ASSERT_EQ(hakmem_heap_malloc(heap, 128 * KIB), nullptr);
+      { Churn(heap, 1).steps(2000); }
+      ASSERT_EQ(heap.live() + 64 * KIB, heap.stats().limit);
+      p = hakmem_realloc(p, hakmem_malloc_usable_size(p) + 60 * KIB);
+      EXPECT_NE(p, nullptr);
+    }
+  }
+}
+
+// Nor does a callback's share refuse what fits.
+TEST(Limits, ACallbackDoesNotRefuseWhatIsResizedWhereItIs) {
+  Heap heap(100 * MIB);
+  static int called;
+  called = 0;
+  ASSERT_EQ(hakmem_heap_set_callback(heap, 50, [](hakmem_heap *, size_t, void *) { called++; }, nullptr), 0);
+  void *p = hakmem_heap_malloc(heap, 45 * MIB);
+  p = hakmem_realloc(p, 60 * MIB);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(heap.stats().refused, 0u);
+}
+
 // Each thread charges for many blocks at once: the words that all threads write are seldom written.
 TEST(Credit, ChargesOnceForManyBlocks) {
   for (size_t room : {16 * KIB, 128 * KIB}) {
