@@ -1,6 +1,6 @@
 #include "large/guard_pages.h"
 
-#include "region/region.h"
+#include "region/size_class.h"
 
 static size_t mapped_bytes(size_t bytes) { return bytes + 2 * HAK_SPAN_SIZE; }
 
