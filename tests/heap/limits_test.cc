@@ -746,6 +746,41 @@ TEST(Credit, FitsTheCountsInAForksChild) {
   EXPECT_EQ(charged(heap), heap.live());
 }
 
+// Without credit, and without caches, it is that to the byte.
+TEST_P(Kinds, ChargeWhatIsLiveInAForksChild) {
+  static uint64_t now_ms;
+  hak_os_ops stopped = *hak_os;
+  now_ms = hak_os_linux.now_ms();
+  stopped.now_ms = [] { return now_ms; };
+  hak_os = &stopped; /* no credit again after the refusal */
+  Heap heap(NEAR_LIMIT, nullptr, GetParam());
+  bring_near(heap, 64 * KIB);
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; seed++) {
+    threads.emplace_back([&, seed] {
+      for (Churn churn(heap, seed); !end;) churn.steps(100);
+    });
+  }
+  while (heap.stats().requests < 100000) std::this_thread::yield();
+  unsigned off = 0;
+  for (int i = 0; i < 60; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(30);
+      hakmem_heap_set_limit(heap, NEAR_LIMIT);
+      _exit(charged(heap) == heap.live() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    off += status != 0;
+  }
+  end = true;
+  for (std::thread &thread : threads) thread.join();
+  hak_os = &hak_os_linux;
+  EXPECT_EQ(off, 0u) << "of 60";
+}
+
 // Threads that fill their caches, and keep credit, while another one looks into them.
 TEST(Limits, NoRequestIsRefusedWithHalfOfItLive) {
   for (unsigned count : {1u, 2u, 4u}) {
