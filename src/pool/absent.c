@@ -112,6 +112,9 @@ static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t a
   uintptr_t page = (r->base >> HAK_SPAN_SHIFT) + chunk * HAK_CHUNK_SPANS;
   hak_span_set there;
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) there.words[w] = c->free[w] | (c->absent[w] & ~c->lost[w]);
+  /* What another thread is unmapping is there still, or a fork's child unmaps it: it comes back once that is done. */
+  if (leaving.count > 0 && leaving.r == r && leaving.first / HAK_CHUNK_SPANS == chunk)
+    hak_bits_change(there.words, leaving.first % HAK_CHUNK_SPANS, leaving.count, false);
   size_t end;
   for (size_t at = 0; (at = hak_bits_next(there.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
     end = hak_bits_next(there.words, at, false);

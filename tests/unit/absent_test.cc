@@ -80,6 +80,34 @@ TEST_F(Absent, GoesAndServesAgain) {
 }
 
 // By decay only what was purged and stays so.
+// The thread that unmaps them may stand still behind the call: a fork's child unmaps them then, once more.
+TEST_F(Absent, WhatIsOnItsWayServesNobody) {
+  static const hak_os_ops *fake;
+  static hak_span *meanwhile;
+  static void *gone;
+  static size_t bytes;
+  ASSERT_NO_FATAL_FAILURE(leave_gaps(4)); /* one */
+  fake = hak_os;
+  meanwhile = nullptr;
+  hak_os_ops racing = *hak_os;
+  racing.unmap = [](void *p, size_t size) {
+    int done = fake->unmap(p, size);
+    bool zeroed;
+    if (meanwhile != nullptr) return done;
+    gone = p;
+    bytes = size;
+    meanwhile = hak_pool_take(100, 1, HELD_TAGS, false, &zeroed);
+    return done;
+  };
+  hak_os = &racing;
+  EXPECT_GT(hak_purge_withdraw_all(4 * HAK_GIB), 0u);
+  hak_os = fake;
+  ASSERT_NE(meanwhile, nullptr);
+  size_t offset = static_cast<size_t>(static_cast<char *>(span_address(meanwhile)) - static_cast<char *>(gone));
+  EXPECT_GE(offset, bytes);
+  fill(meanwhile);
+}
+
 TEST_F(Absent, IdleSpansGoOnceTheyAreClean) {
   ASSERT_NO_FATAL_FAILURE(leave_gaps(40));
   size_t left = hak_purge_withdraw_idle(0);
