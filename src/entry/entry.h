@@ -65,7 +65,8 @@ void *hak_raw_large(size_t size, size_t alignment, bool zeros, bool *zeroed);
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
 void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller);
-/* p, a huge block of the heap (NULL: the main one), by the kernel. NULL: it cannot, and p is as it was. */
+/* p, a huge block of the heap (NULL: the main one, which defers nothing), by the kernel. NULL: it cannot, and p is as
+ * it was. */
 void *hak_raw_resize_huge(struct hakmem_heap *heap, void *p, size_t size, size_t align, hak_deferred *deferred);
 /* A mapping, of any heap, where it is, or moved by the kernel: what it has more is zero. NULL: it is none, or the
  * kernel cannot. */

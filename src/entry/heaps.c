@@ -148,14 +148,12 @@ void *hak_heap_take_uncached(hak_heap *h, unsigned c) {
 
 /* Without a slow path: what the cache has, or a piece. Whose work is large blocks alone looks at the clock here. */
 HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align, hak_deferred *d) {
-  bool any = align <= HAK_GRANULE, large = any && size > HAK_SHARED_MAX;
+  bool unaligned = align <= HAK_GRANULE, large = unaligned && size > HAK_SHARED_MAX;
   unsigned c = large ? hak_heap_large_class(size) : hak_heap_class(size, align);
   if (c == HAK_CLASS_COUNT) return NULL;
-  hak_heap_cache *met;
-  void *p = hak_heap_pop_code(h, c + 1, &met);
-  if (HAK_UNLIKELY(met != NULL)) p = hak_heap_pop_met(met, h, c);
+  void *p = hak_heap_pop(h, c);
   if (large && p != NULL && hak_slow_exit_is_due()) d->slow = true;
-  return HAK_LIKELY(p != NULL) || large || !any ? p : hak_heap_take_uncached(h, c);
+  return HAK_LIKELY(p != NULL) || large || !unaligned ? p : hak_heap_take_uncached(h, c);
 }
 
 static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {

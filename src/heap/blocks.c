@@ -150,23 +150,23 @@ static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, u
   return n;
 }
 
-unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, unsigned charged, hak_heap **refuser) {
-  HAK_ASSERT(wanted > 0 && (charged <= 1 || charged == wanted));
+unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, bool charges, hak_heap **refuser) {
+  HAK_ASSERT(wanted > 0);
   size_t size = hak_class_size(c);
   hak_slab_set *b = make_bin(h, c);
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
   hak_lock_take(hak_heap_bin_lock(h, c));
-  if (charged > 0) *refuser = hak_heap_charge(h, charged * size);
-  if (HAK_UNLIKELY(*refuser != NULL) && charged > 1) {
-    wanted = charged = 1;
+  if (charges) *refuser = hak_heap_charge(h, wanted * size);
+  if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
+    wanted = 1;
     *refuser = hak_heap_charge(h, size);
   }
   if (*refuser == NULL) {
     n = hak_slab_set_take_ready(b, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
-    if (n < charged) hak_heap_charge_back(h, (charged - n) * size);
+    if (charges && n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
   }
   hak_lock_drop(hak_heap_bin_lock(h, c));
   return n;

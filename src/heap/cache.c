@@ -16,7 +16,6 @@
 #define HOT_AFTER 32
 #define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
 #define MAGAZINE_BYTES HAK_SPAN_SIZE /* of a class; two blocks at least */
-#define CREDIT_MOST HAK_SPAN_SIZE
 
 _Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE,
@@ -352,6 +351,7 @@ static hak_lock *lock_of(const hak_heap_cache *k, const hak_heap *h, unsigned c)
 
 /* A thread's part of the room: the next one has that part of what is left, so all have less than the room. */
 #define CREDIT_PART 4
+#define CREDIT_MOST HAK_SPAN_SIZE /* many small blocks, or two of the largest that are cached by class */
 static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PART, CREDIT_MOST); }
 
 /* Of what it has freed itself a thread keeps a few small blocks' bytes whatever room there is. */
@@ -438,7 +438,7 @@ static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
   unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
   bool aside = hak_heap_is_aside(k);
   if (aside && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
-  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, aside ? 0 : wanted, &r.refuser);
+  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, !aside, &r.refuser);
   if (n == 0) {
     if (aside) uncharge_aside(k, h, c, bytes_of(c)); /* memory is out */
     return r;

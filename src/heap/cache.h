@@ -226,6 +226,12 @@ HAK_INLINE bool hak_heap_push(void *p, hak_heap_cache **met) {
 /* Ends what those have begun. Near a limit they charge; NULL or false: take the long way. */
 void *hak_heap_pop_met(hak_heap_cache *cache, hak_heap *heap, unsigned class_code);
 bool hak_heap_push_met(hak_heap_cache *cache, void *p);
+/* The two of a request: a block that the thread's cache of the heap has, or NULL. */
+HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
+  hak_heap_cache *met;
+  void *p = hak_heap_pop_code(h, class_code + 1, &met);
+  return HAK_UNLIKELY(met != NULL) ? hak_heap_pop_met(met, h, class_code) : p;
+}
 /* Whether the thread's cache takes p, a heap's block that lies in no slab; false: take the long way. */
 bool hak_heap_push_large(void *p);
 

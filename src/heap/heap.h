@@ -250,8 +250,8 @@ hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs; `charged`: wanted, or none is. *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, unsigned charged,
+/* Up to `wanted` blocks of a class that has slabs, for a cache; charges: each is charged. *refuser as above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, bool charges,
                        hak_heap **refuser);
 HAK_INLINE bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code) {
   return hak_load_relaxed(&heap->bumped[class_code]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;

@@ -544,7 +544,7 @@ bool hak_heap_refuses(hak_heap *heap, size_t bytes) {
  * at each call. From there on credits make up for it. */
 #define STORM_REFUSALS 1024
 
-static bool is_storm(const hak_heap *h) {
+static bool has_refused_many(const hak_heap *h) {
   return hak_load_relaxed(&h->refused) - hak_load_relaxed(&h->near_refused) >= STORM_REFUSALS;
 }
 
@@ -556,7 +556,7 @@ bool hak_heap_is_in_storm(const hak_heap *h) {
 static bool gives_credit(const hak_heap *h, uint32_t word) {
   uint32_t state = word & HAK_HEAP_NEAR_STATE;
   if (hak_heap_was_called(h) || room_of_one(h) < 0) return false;
-  return state != HAK_HEAP_DRAINING && (state != HAK_HEAP_DRAINED || has_waited(h) || is_storm(h));
+  return state != HAK_HEAP_DRAINING && (state != HAK_HEAP_DRAINED || has_waited(h) || has_refused_many(h));
 }
 
 bool hak_heap_gives_credit(const hak_heap *h) { return gives_credit(h, hak_load_acquire(&h->near_limit)); }

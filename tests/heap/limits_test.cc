@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -488,6 +489,43 @@ TEST(Limits, ACallbackDoesNotRefuseWhatIsResizedWhereItIs) {
   EXPECT_EQ(heap.stats().refused, 0u);
 }
 
+// Threads that churn until it ends; the heap has served many requests by then.
+class Churners {
+ public:
+  explicit Churners(const Heap &heap) {
+    for (unsigned seed = 0; seed < 3; seed++) {
+      threads_.emplace_back([this, h = static_cast<hakmem_heap *>(heap), seed] {
+        for (Churn churn(h, seed); !end_;) churn.steps(100);
+      });
+    }
+    while (heap.stats().requests < 100000) std::this_thread::yield();
+  }
+  ~Churners() {
+    end_ = true;
+    for (std::thread &thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> end_{false};
+  std::vector<std::thread> threads_;
+};
+
+// The clock stands still, but where the test moves it.
+class StoppedClock {
+ public:
+  StoppedClock() : os_(*hak_os) {
+    now_ms = hak_os_linux.now_ms() + 100;
+    os_.now_ms = [] { return now_ms; };
+    hak_os = &os_;
+  }
+  ~StoppedClock() { hak_os = &hak_os_linux; }
+  static uint64_t now_ms;
+
+ private:
+  hak_os_ops os_;
+};
+uint64_t StoppedClock::now_ms;
+
 // Each thread charges for many blocks at once: the words that all threads write are seldom written.
 TEST(Credit, ChargesOnceForManyBlocks) {
   for (size_t room : {16 * KIB, 128 * KIB}) {
@@ -510,16 +548,12 @@ TEST(Credit, ChargesOnceForManyBlocks) {
 // Where very many requests are refused before the next drain is due, too: what others have of a credit is left alone
 // until then, and then counts again.
 TEST(Credit, IsGivenInAStormOfRefusals) {
-  static uint64_t now_ms;
   Heap heap(NEAR_LIMIT);
   std::vector<void *> blocks = bring_near(heap, 8 * KIB);
   Churn churn(heap, 1);
   churn.steps(20000);
   Creditor other(heap);
-  hak_os_ops stopped = *hak_os;
-  now_ms = hak_os_linux.now_ms() + 100;
-  stopped.now_ms = [] { return now_ms; };
-  hak_os = &stopped;
+  StoppedClock clock;
   EXPECT_EQ(hakmem_heap_malloc(heap, 32 * KIB), nullptr); /* drains */
   EXPECT_EQ(charged(heap), heap.live());
   uint64_t before = barriers();
@@ -540,20 +574,15 @@ TEST(Credit, IsGivenInAStormOfRefusals) {
   EXPECT_LE(changes_of_a_round(), 100u); /* 22; 952 without a storm */
   EXPECT_EQ(barriers(), before);
   EXPECT_GT(charged(heap), heap.live());
-  now_ms += 10;
+  clock.now_ms += 10;
   std::vector<void *> rest = fill(heap, 16);
   EXPECT_EQ(charged(heap), heap.live());
   EXPECT_GT(heap.live() + 32, NEAR_LIMIT);
-  hak_os = &hak_os_linux;
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
 // What the thread itself has freed, in whichever heap below the limit, it always has.
 TEST(Credit, OfTheThreadItselfIsNotLeftOutInAStorm) {
-  static uint64_t now_ms;
-  hak_os_ops stopped = *hak_os;
-  now_ms = hak_os_linux.now_ms() + 100;
-  stopped.now_ms = [] { return now_ms; };
   for (bool below : {false, true}) {
     Heap heap(NEAR_LIMIT);
     hakmem_heap *users[2] = {below ? new_heap(0, heap) : static_cast<hakmem_heap *>(heap), below ? new_heap(0, heap) : static_cast<hakmem_heap *>(heap)};
@@ -564,8 +593,7 @@ TEST(Credit, OfTheThreadItselfIsNotLeftOutInAStorm) {
       if (p == nullptr) break;
       blocks[i % 2].push_back(p);
     }
-    hak_os = &stopped;
-    now_ms += 20;
+    StoppedClock clock;
     for (int i = 0; i < 3000; i++) ASSERT_EQ(hakmem_heap_malloc(users[i % 2], 1024), nullptr);
     for (size_t i = 0; i < 20000; i++) {
       std::vector<void *> &from = blocks[i % 2], &to = blocks[i / 2 % 2];
@@ -578,7 +606,6 @@ TEST(Credit, OfTheThreadItselfIsNotLeftOutInAStorm) {
       to.push_back(p);
       ASSERT_EQ(hakmem_heap_malloc(user, 1024), nullptr) << i << below;
     }
-    hak_os = &hak_os_linux;
     for (std::vector<void *> &all : blocks)
       for (void *p : all) hakmem_free(p);
   }
@@ -719,14 +746,7 @@ TEST(Credit, IsBackInAForksChild) {
 TEST(Credit, FitsTheCountsInAForksChild) {
   Heap heap(NEAR_LIMIT);
   bring_near(heap, 64 * KIB);
-  std::atomic<bool> end{false};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 3; seed++) {
-    threads.emplace_back([&, seed] {
-      for (Churn churn(heap, seed); !end;) churn.steps(100);
-    });
-  }
-  while (heap.stats().requests < 100000) std::this_thread::yield();
+  std::optional<Churners> churners(std::in_place, heap);
   for (int i = 0; i < 60; i++) {
     pid_t child = fork();
     if (child == 0) {
@@ -739,8 +759,7 @@ TEST(Credit, FitsTheCountsInAForksChild) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << "fork " << i;
   }
-  end = true;
-  for (std::thread &thread : threads) thread.join();
+  churners.reset();
   EXPECT_EQ(heap.stats().refused, 1u);
   hakmem_heap_set_limit(heap, NEAR_LIMIT);
   EXPECT_EQ(charged(heap), heap.live());
@@ -748,21 +767,10 @@ TEST(Credit, FitsTheCountsInAForksChild) {
 
 // Without credit, and without caches, it is that to the byte.
 TEST_P(Kinds, ChargeWhatIsLiveInAForksChild) {
-  static uint64_t now_ms;
-  hak_os_ops stopped = *hak_os;
-  now_ms = hak_os_linux.now_ms();
-  stopped.now_ms = [] { return now_ms; };
-  hak_os = &stopped; /* no credit again after the refusal */
+  StoppedClock clock; /* no credit again after the refusal */
   Heap heap(NEAR_LIMIT, nullptr, GetParam());
   bring_near(heap, 64 * KIB);
-  std::atomic<bool> end{false};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 3; seed++) {
-    threads.emplace_back([&, seed] {
-      for (Churn churn(heap, seed); !end;) churn.steps(100);
-    });
-  }
-  while (heap.stats().requests < 100000) std::this_thread::yield();
+  Churners churners(heap);
   unsigned off = 0;
   for (int i = 0; i < 60; i++) {
     pid_t child = fork();
@@ -775,9 +783,6 @@ TEST_P(Kinds, ChargeWhatIsLiveInAForksChild) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     off += status != 0;
   }
-  end = true;
-  for (std::thread &thread : threads) thread.join();
-  hak_os = &hak_os_linux;
   EXPECT_EQ(off, 0u) << "of 60";
 }
 
