@@ -30,6 +30,8 @@ STACK = re.compile(rb" *" + COUNTS + rb" @((?: 0x[0-9a-f]+)*)$")
 ADDRESSES, SUMS = re.compile(rb"@((?: 0x[0-9a-f]+)*)$"), re.compile(rb" *t\*: " + COUNTS + rb"$")
 JSON_HEAD = re.compile(rb'\s*\{\s*"hakmem_heap_profile"')
 SINCE = re.compile(rb"since (\d+)(?: and until (\d+))? \(ms, Unix time\)")
+# A comment of a message that is a difference, which may have no figure below 0, or none at all.
+DIFFERENCE = "the difference of two profiles"
 NUMBERED = re.compile(r"\.(\d+)\.\d+\.[a-z]+$")
 MAPPINGS = b"MAPPED_LIBRARIES:"
 LIFETIME_BOUNDS_MS = (1, 10, 100, 1000, 10_000, 100_000)
@@ -263,6 +265,8 @@ def of_message(data: bytes) -> Told:
     told = Told(rate=first(whole, 12), taken_ms=taken_ms, since_ms=max(0, taken_ms - took_ms),
                 lacks=MESSAGE_LACKS)  # fmt: skip
     for comment in (text(c) for c in whole.get(13, []) if isinstance(c, int)):
+        if DIFFERENCE in comment:
+            raise ValueError(f"it is {DIFFERENCE}")
         if since := SINCE.search(comment.encode()):
             told.since_ms, told.until_ms = (int(ms[-DIGITS_MOST:] or 0) for ms in since.groups(b""))
     for one in maps:
@@ -281,9 +285,9 @@ def stack_of(sample: dict, types: list[str], places: dict[int, int], text, told:
     figures = dict(zip(types, (n for value in sample.get(2, []) for n in numbers(value))))
     pcs = [places.get(one, 0) + 1 for one in ids]
     if pcs and max(pcs) == 1:
-        raise ValueError("its places have no addresses, as of a difference")
+        raise ValueError("its places have no addresses")
     if any(value >> 63 for value in figures.values()):
-        raise ValueError("its figures are below 0, as of a difference")
+        raise ValueError("its figures are below 0")
     known = {text(first(one, 1)): one for one in map(gathered, sample.get(3, []))}
     label = first(known["label"], 3) if "label" in known else 0
     if "label_name" in known and label not in told.labels:

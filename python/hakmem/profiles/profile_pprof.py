@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from hakmem.profiles.frames import Frame
 from hakmem.profiles.heap_profile import Figures, HeapProfile, Mapped, known_of_both
+from hakmem.profiles.other_formats import DIFFERENCE
 from hakmem.profiles.profile_sites import Change, Named
 from hakmem.profiles.symbols import Place
 
@@ -227,6 +228,7 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
     builder.message.duration_nanos = (
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
+    builder.comment(DIFFERENCE)
     builder.comment(known_of_both(before.profile, after.profile))
     changes: dict[tuple[tuple[Place, ...], int, str | None], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
@@ -244,6 +246,7 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> bytes:
     """Growth by stack of functions, negative where memory has gone. Two runs have no addresses in
     common: there are none in it."""
     builder = Builder(after.profile, after.build_ids, IN_USE)
+    builder.comment(DIFFERENCE)
     builder.comment(known_of_both(before.profile, after.profile))
     builder.message.ClearField("mapping")
     builder.mappings.clear()
