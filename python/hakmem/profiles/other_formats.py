@@ -264,7 +264,7 @@ def of_message(data: bytes) -> Told:
     taken_ms, took_ms = first(whole, 9) // 1_000_000, first(whole, 10) // 1_000_000
     told = Told(rate=first(whole, 12), taken_ms=taken_ms, since_ms=max(0, taken_ms - took_ms),
                 lacks=MESSAGE_LACKS)  # fmt: skip
-    for comment in (text(c) for c in whole.get(13, []) if isinstance(c, int)):
+    for comment in (text(number) for value in whole.get(13, []) for number in numbers(value)):
         if DIFFERENCE in comment:
             raise ValueError(f"it is {DIFFERENCE}")
         if since := SINCE.search(comment.encode()):
