@@ -270,3 +270,11 @@ std::vector<std::string> violations() {
 }
 
 }  // namespace fake_os
+
+// A fork takes the lock behind the allocator's, whose holders call: so its handlers are there before the allocator's.
+namespace {
+void before_fork() { pthread_mutex_lock(&fake_os::mutex); }
+void after_fork() { pthread_mutex_unlock(&fake_os::mutex); }
+void be_first() { pthread_atfork(before_fork, after_fork, after_fork); }
+__attribute__((section(".preinit_array"), used)) void (*const first)() = be_first;
+}  // namespace
