@@ -2,9 +2,10 @@
  * after a reset, a block that is freed while its heap is deleted. The first heap has life 1, what follows life 2; blocks and mappings are numbered as their life. The
  * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (heap_limit.pml has their protocol, here a lock).
  *
- * mirrors src/heap/cache.h: if (HAK_LIKELY(k->life == h->life)) return k;
- * mirrors src/heap/cache.h: if (HAK_LIKELY(k != NULL) && HAK_LIKELY(hak_load_relaxed(&k->owner) == owner)) return k;
- * mirrors src/heap/registry.c: k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
+ * mirrors src/heap/cache.h: if (HAK_UNLIKELY(hak_load_folded(&k->open) != owner)) return false;
+ * mirrors src/heap/cache.h: if (HAK_LIKELY(hak_load_relaxed(&k->owner) == owner)) return k;
+ * mirrors src/heap/registry.c: hak_store_relaxed(&k->open, HAK_HEAP_NOBODY);
+ * mirrors src/heap/registry.c: hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
  * mirrors src/heap/registry.c: h->life = ++latest_life;
@@ -14,7 +15,7 @@
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
  * mutant LIFE_STAYS: assertion | a heap that ends keeps its life until it is given back
  * mutant OWNER_STAYS: assertion | a heap that ends leaves its caches their owner
- * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whatever its life
+ * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whoever has that by now
  * mutant RESET_TO_OLD_LIFE: assertion | a heap that is reset goes on with the life it had
  * mutant RESET_IN_PLACE: assertion | a heap that is reset has its next life while it still gives back what it has
  * mutant INDEX_GIVEN_FIRST: assertion | the index is free before the mappings are given back
@@ -65,17 +66,16 @@ proctype thread() {
 #ifdef FOUND_BY_INDEX
       :: program_life != 0 && cached != 0 ->
 #else
-      :: program_life != 0 && cached_life == program_life && cached != 0 ->
+      :: program_life != 0 && cached_owned && cached != 0 ->
 #endif
         assert(cached == program_life); /* a block of that heap is the program's */
         if :: cached = 0 :: skip fi
-      :: program_life != 0 && cached_owned && cached == 0 -> /* a free, which asks for the owner alone */
+      :: program_life != 0 && cached_owned && cached == 0 -> /* a free */
 #ifndef FOUND_BY_INDEX
         assert(cached_life == program_life);
 #endif
         cached = program_life
-      :: program_life != 0 && cached_life == program_life && !cached_owned && cached == 0 -> skip
-      :: program_life != 0 && cached_life != program_life -> /* another heap has its place */
+      :: program_life != 0 && !cached_owned -> /* another heap has its place, or none */
         give_back();
         TAKE(registry);
         cached_life = program_life;

@@ -7,15 +7,15 @@
  * Once the heap is drained, what is charged is what the program has: so what is refused then is refused rightly. Some
  * time later the owner may begin a credit, or count its cache again, until a request is refused again.
  *
- * mirrors src/heap/cache.h: if (HAK_UNLIKELY(hak_heap_is_met(k))) {
- * mirrors src/heap/cache.h: hak_store_relaxed(&k->quick, 1);
+ * mirrors src/heap/cache.h: if (HAK_UNLIKELY(hak_load_folded(&k->open) != owner)) return false;
+ * mirrors src/heap/cache.h: hak_store_folded(&k->quick, 1);
  * mirrors src/heap/cache.c: while (HAK_UNLIKELY(waits(k))) {
  * mirrors src/heap/cache.c: of->works = hak_os_barrier();
  * mirrors src/heap/cache.c: bool has = of->works && !hak_heap_is_at(k);
- * mirrors src/heap/cache.c: hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
+ * mirrors src/heap/cache.c: set_thief(k, k->thief & ~HAK_HEAP_THIEF);
  * mirrors src/heap/cache.c: } while (before != draining && !hak_cas_acquire(&h->near_limit, &before, draining));
  * mirrors src/heap/cache.c: if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;
- * mirrors src/heap/cache.c: r.refuser = charge_aside(k, h, c, bytes_of(c));
+ * mirrors src/heap/cache.c: r = pop_aside(k, h, c);
  * mirrors src/heap/cache.c: if (!near && !is_near(h))
  * mirrors src/heap/cache.c: if (!hak_heap_begin_credit_locked(h)) return;
  *
@@ -45,6 +45,7 @@
 
 chan buffer = [2] of { byte, byte };
 byte registry, thief, near, cached = 2, out = 3, live = 1, pending, credit;
+bool open = true; /* what `thief` says, for the short ways */
 
 #define IS_ASIDE ((thief & ASIDE) != 0)
 #define HAS_CREDIT ((thief & CREDIT) != 0)
@@ -53,7 +54,7 @@ byte registry, thief, near, cached = 2, out = 3, live = 1, pending, credit;
 inline set_aside() {
   atomic {
     if
-    :: !IS_ASIDE -> out = out - cached; thief = thief | ASIDE
+    :: !IS_ASIDE -> out = out - cached; thief = thief | ASIDE; open = false
     :: else
     fi
   }
@@ -88,7 +89,7 @@ inline long_way() {
 #else
       :: near == 0 && out + cached <= LIMIT
 #endif
-        -> give_credit(); out = out + cached; thief = thief & THIEF; RIGHT
+        -> give_credit(); out = out + cached; thief = thief & THIEF; open = (thief == 0); RIGHT
       :: else
       fi
     };
@@ -122,7 +123,7 @@ inline long_way() {
     fi
   :: IS_ASIDE && has ->
     if
-    :: atomic { cached > 0 && credit > 0 -> cached--; live++; credit--; RIGHT } /* one store: `most` or `below` */
+    :: atomic { cached > 0 && credit > 0 -> cached--; live++; credit--; RIGHT } /* one store: the top */
     :: atomic { cached > 0 && credit == 0 && out + 1 < LIMIT -> out = out + 2; credit = 2 };
       atomic { cached--; live++; credit--; RIGHT }
     :: atomic { live > 0 -> live--; cached++; credit++; RIGHT };
@@ -141,21 +142,21 @@ inline long_way() {
 
 proctype owner() {
   byte calls;
-  bool open, has;
+  bool is_open, has;
   do
   :: calls == OPS -> break
   :: calls < OPS ->
     calls++;
     has = HAS_CREDIT;
 #ifdef ASKED_BEFORE
-    open = (thief == 0);
+    is_open = open;
     STORE(buffer, BUSY, 1);
 #else
     STORE(buffer, BUSY, 1);
-    open = (thief == 0);
+    is_open = open;
 #endif
     if
-    :: open -> short_way()
+    :: is_open -> short_way()
     :: long_way() /* also where the cache is empty or full */
     fi;
     STORE(buffer, BUSY, 0)
@@ -180,6 +181,7 @@ again:
   :: !done ->
     TAKE(registry);
     thief = thief | THIEF;
+    open = false;
 #ifndef NO_BARRIER
     FENCE(buffer);
 #endif
@@ -195,6 +197,7 @@ again:
 #endif
     fi;
     thief = thief - THIEF;
+    open = (thief == 0);
     DROP(registry)
   od;
 #ifdef FLAG_LATE

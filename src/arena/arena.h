@@ -48,11 +48,11 @@ HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
   return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
 }
 
-/* The short steps of whoever has one to himself: *top is its last filled slot. NULL: it is empty; false: it is full, or
- * p was put there last. */
+/* The short steps of whoever has one to himself: *top is its last filled slot; others read it, relaxed, who count. NULL:
+ * it is empty; false: it is full, or p was put there last. */
 HAK_INLINE void *hak_magazine_pop(void ***top) {
   void **slot = *top, *p = *slot;
-  if (HAK_LIKELY(p != NULL)) *top = slot - 1;
+  if (HAK_LIKELY(p != NULL)) hak_store_folded(top, slot - 1);
   return p;
 }
 HAK_INLINE bool hak_magazine_push(void ***top, void *p) {
@@ -60,14 +60,14 @@ HAK_INLINE bool hak_magazine_push(void ***top, void *p) {
   if (HAK_UNLIKELY(((uintptr_t)(slot + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) || (HAK_CHECKS && HAK_UNLIKELY(*slot == p)))
     return false;
   slot[1] = p;
-  *top = slot + 1;
+  hak_store_folded(top, slot + 1);
   return true;
 }
 /* Takes the oldest `count` blocks out of a magazine with that empty top. */
 HAK_INLINE void hak_magazine_take_oldest(void **empty, void ***top, void **out, unsigned count) {
   HAK_ASSERT(count > 0 && count <= *top - empty);
   memcpy(out, empty + 1, count * sizeof *out);
-  *top -= count;
+  hak_store_relaxed(top, *top - count);
   memmove(empty + 1, empty + 1 + count, (size_t)(*top - empty) * sizeof *out);
 }
 

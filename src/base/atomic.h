@@ -9,8 +9,10 @@
    an aligned word is read whole on every machine this builds for. For the fast path only. */
 #ifdef __SANITIZE_THREAD__
 #define hak_load_folded(p) hak_load_relaxed(p)
+#define hak_store_folded(p, v) hak_store_relaxed((p), (v))
 #else
 #define hak_load_folded(p) (*(p))
+#define hak_store_folded(p, v) (*(volatile __typeof__(*(p)) *)(p) = (v)) /* the address, that is */
 #endif
 /* A relaxed load of which ThreadSanitizer is not told in a function marked HAK_RACY; of atomic ones it always is. */
 #define hak_load_racy(p) (*(const volatile __typeof__(*(p)) *)(p))

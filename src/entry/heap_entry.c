@@ -31,13 +31,17 @@ static HAK_NOINLINE void *malloc_slowly(hak_heap *heap, size_t size) {
   return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 
+/* The request has counted, and does so again. */
+static HAK_NOINLINE void *malloc_again(hak_heap *heap, size_t size) {
+  hak_tls.countdown += HAK_COUNTED_BYTES(size);
+  return malloc_slowly(heap, size);
+}
+
 /* The request has counted. A piece, and a slab's block where the heap has no caches, need no slow path; but the
  * countdown may ask for one, which counts by itself. */
 static HAK_NOINLINE void *malloc_counted(hak_heap *heap, size_t size) {
-  void *p = hak_tls.countdown < 0 ? NULL : hak_heap_take_uncached(heap, hak_class_for(size));
-  if (HAK_LIKELY(p != NULL)) return p;
-  hak_tls.countdown += HAK_COUNTED_BYTES(size);
-  return malloc_slowly(heap, size);
+  void *p = hak_tls.countdown < 0 ? NULL : hak_heap_take_ready(heap, hak_class_for(size));
+  return HAK_LIKELY(p != NULL) ? p : malloc_again(heap, size);
 }
 
 /* Near its limit: a block that is set aside, or none, for good. */
@@ -45,7 +49,7 @@ static HAK_NOINLINE void *malloc_met(hak_heap *heap, size_t size, hak_heap_cache
   unsigned c = hak_class_for(size);
   void *p = hak_heap_pop_met(met, heap, c);
   if (HAK_LIKELY(p != NULL)) return p;
-  size_t bytes = hak_class_size(c), credit = hak_heap_has_credit(met) ? (size_t)hak_heap_credit(met) : 0;
+  size_t bytes = hak_class_size(c), credit = hak_heap_has_credit(met) ? (size_t)met->credit : 0;
   return bytes > credit && hak_heap_refuses(heap, bytes - credit) ? hak_no_memory() : malloc_counted(heap, size);
 }
 
@@ -133,12 +137,12 @@ size_t hak_heap_empty(hak_heap *top, bool stays, hak_deferred *d) {
   for (; h != top; h = lowest(above)) {
     above = h->parent;
     hak_heap_end_life(h, false, false);
-    if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
+    if (hak_profile_has_samples()) hak_profile_forget_heap(h->owner);
     mappings += hak_heap_give_all(h, d);
     hak_heap_release(h);
   }
   hak_heap_end_life(top, true, stays);
-  if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(top));
+  if (hak_profile_has_samples()) hak_profile_forget_heap(top->owner);
   mappings += hak_heap_give_all(top, d);
   stays ? hak_heap_begin_life(top, parent) : hak_heap_release(top);
   if (stays) set_share(top);
@@ -172,7 +176,6 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   flush_all(heap);
   for (hak_heap *h = lowest(heap), *above; h != NULL; h = above == NULL ? NULL : lowest(above)) {
     above = h == heap ? NULL : h->parent;
-    hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
   }
   hak_heap_end_deleted(false, &d);
@@ -226,7 +229,6 @@ HAK_EXPORT hakmem_heap *hakmem_heap_set_default(hakmem_heap *heap) {
 
 HAK_EXPORT void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stats, size_t size) {
   hakmem_heap_stats all;
-  hak_heap_fold(hak_tls.cache, heap);
   hak_heap_read(heap, &all);
   memcpy(stats, &all, hak_min_size(size, sizeof all));
 }

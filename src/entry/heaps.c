@@ -36,7 +36,6 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
     *q->zeroed = false;
     if (r.p != NULL || r.refuser != NULL) return r;
   }
-  hak_heap_fold(q->t, q->h);
   if (q->grows != NULL)
     return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, q->may_move)
                            : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
@@ -136,14 +135,8 @@ void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, b
 static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   if (due.forbidden) hak_forbid_report("allocation", NULL, size);
   if (!due.profile || p == NULL) return;
-  hak_profile_note_alloc(p, NULL, size, due.probability, hak_heap_owner(h), h->name);
+  hak_profile_note_alloc(p, NULL, size, due.probability, h->owner, h->name);
   hak_black_box_note_growth();
-}
-
-void *hak_heap_take_uncached(hak_heap *h, unsigned c) {
-  if (hak_heap_has_slabs(h, c) && hak_heap_caches(h)) return NULL;
-  hak_heap_fold(hak_tls.cache, h);
-  return hak_heap_take_ready(h, c);
 }
 
 /* Without a slow path: what the cache has, or a piece. Whose work is large blocks alone looks at the clock here. */
@@ -153,7 +146,7 @@ HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align, hak_deferred
   if (c == HAK_CLASS_COUNT) return NULL;
   void *p = hak_heap_pop(h, c);
   if (large && p != NULL && hak_slow_exit_is_due()) d->slow = true;
-  return HAK_LIKELY(p != NULL) || large || !unaligned ? p : hak_heap_take_uncached(h, c);
+  return HAK_LIKELY(p != NULL) || large || !unaligned ? p : hak_heap_take_ready(h, c);
 }
 
 static HAK_NOINLINE hak_due count_end(size_t size, hak_deferred *d) {
@@ -231,7 +224,6 @@ void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {
   if (HAK_UNLIKELY(h == NULL)) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_sampled_note_free(p);
   if (w->kind == HAK_KIND_HUGE) {
-    hak_heap_fold(hak_tls.cache, h);
     hak_heap_give_mapping(h, p, d);
     return;
   }
@@ -239,6 +231,5 @@ void hak_heap_free(const hak_where *w, void *p, hak_deferred *d) {
   bool large = w->kind == HAK_KIND_EXTENT && w->what == HAK_BLOCK;
   unsigned cached = large ? hak_heap_large_class(w->size) : w->class_code;
   if (cached != HAK_CLASS_COUNT && t != NULL && hak_heap_cached_free(t, h, cached, p, d)) return;
-  hak_heap_fold(t, h);
   hak_heap_give_one(h, w->head, p, w->class_code, d);
 }

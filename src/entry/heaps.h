@@ -17,11 +17,8 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p, hak_defe
 
 /* Frees p, a block of a heap, or what a wild free takes for one. */
 void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
-/* A block that goes through no cache, without a slow path: of a class that has no slabs yet, or of a heap whose blocks
- * are not cached. NULL: take the long way. */
-void *hak_heap_take_uncached(hak_heap *heap, unsigned class_code);
-/* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, near a limit, where nothing of its heap is
- * cached, or large. False: take the long way. */
+/* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, where nothing of its heap is cached, or p
+ * is large. False: take the long way. */
 bool hak_heap_free_ready(void *p);
 /* p in whole spans from `span` on, where it is, or, NULL, a mapping, which the kernel may move where `may_move` says so.
  * NULL: there is no room, or a limit is in the way though all that caches had of it is back; counts: that does. */

@@ -219,7 +219,7 @@ static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {
 static void *resize_in_cache(void *p, size_t size) {
   uint32_t tag = hak_heap_tag_of(p);
   unsigned code = HAK_TAG_CODE(tag), c = hak_class_for(size);
-  const hak_heap_cache *k = hak_code_is_class(code) ? hak_heap_own_cache_of_owner(HAK_TAG_OWNER(tag)) : NULL;
+  const hak_heap_cache *k = hak_code_is_class(code) ? hak_heap_find_own(HAK_TAG_OWNER(tag)) : NULL;
   if (k == NULL || hak_load_relaxed(&k->entry->heap->is_deleted)) return NULL;
   if (hak_resize_stays(hak_class_size(code - 1), size, HAK_GRANULE)) return p;
   void *q = hak_count_request(size) ? hak_heap_pop(k->entry->heap, c) : NULL;

@@ -9,7 +9,7 @@
 #include "large/kept.h"
 #include "large/large.h"
 
-#define LARGE_TAG(h) HAK_TAG(hak_heap_owner(h), HAK_CODE_EXTENT)
+#define LARGE_TAG(h) HAK_TAG(h->owner, HAK_CODE_EXTENT)
 
 unsigned hak_heap_class(size_t size, size_t align) {
   if (size > HAK_SHARED_MAX) return HAK_CLASS_COUNT;
@@ -39,7 +39,7 @@ static void **block_of(const hak_heap *h, uint32_t place) {
 hak_span *hak_heap_span_at(const hak_heap *h, uint32_t place) {
   HAK_ASSERT(place < h->span_count);
   hak_span *s = block_of(h, place)[place % ENTRIES];
-  bool ours = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) == hak_heap_owner(h) && hak_load_relaxed(&s->place) == place;
+  bool ours = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) == h->owner && hak_load_relaxed(&s->place) == place;
   return ours ? s : NULL;
 }
 
@@ -144,20 +144,20 @@ static unsigned take_new(hak_heap *h, hak_slab_set *b, unsigned c, void **out, u
   unsigned n = 0;
   hak_assert_held(hak_heap_bin_lock(h, c));
   hak_lock_take(hak_heap_lock(h));
-  if (make_span_room(h)) n = hak_slab_set_take(b, c, hak_heap_owner(h), out, wanted);
+  if (make_span_room(h)) n = hak_slab_set_take(b, c, h->owner, out, wanted);
   if (n > 0) add_span(h, hak_region_span(hak_region_find(out[0]), out[0]));
   hak_lock_drop(hak_heap_lock(h));
   return n;
 }
 
-unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, bool charges, hak_heap **refuser) {
+unsigned hak_heap_take_locked(hak_heap *h, unsigned c, void **out, unsigned wanted, bool charges, hak_heap **refuser) {
   HAK_ASSERT(wanted > 0);
+  hak_assert_held(hak_heap_bin_lock(h, c));
   size_t size = hak_class_size(c);
   hak_slab_set *b = make_bin(h, c);
+  unsigned n = 0;
   *refuser = NULL;
   if (b == NULL) return 0;
-  unsigned n = 0;
-  hak_lock_take(hak_heap_bin_lock(h, c));
   if (charges) *refuser = hak_heap_charge(h, wanted * size);
   if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
     wanted = 1;
@@ -167,88 +167,72 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, boo
     n = hak_slab_set_take_ready(b, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
     if (charges && n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
+    if (n > 0) hak_heap_note_taken(h, n, n * size);
   }
-  hak_lock_drop(hak_heap_bin_lock(h, c));
   return n;
 }
 
-/* Under the lock under which they were put back. One block, where it was the program's. */
-static void note_put(hak_heap *h, size_t bytes, hak_heap_from from) {
-  if (from != HAK_HEAP_FROM_ASIDE) hak_heap_uncharge(h, bytes);
-  if (from == HAK_HEAP_FROM_PROGRAM) hak_heap_note_free(h, bytes);
+/* Under the lock under which they were put back. */
+static void note_put(hak_heap *h, unsigned blocks, size_t bytes, bool charged) {
+  if (charged) hak_heap_uncharge(h, bytes);
+  hak_heap_note_put(h, blocks, bytes);
 }
 
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_heap_from from, hak_deferred *d) {
+void hak_heap_put_locked(hak_heap *h, unsigned c, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
   hak_slab_set *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
-  uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
-  hak_lock_take(hak_heap_bin_lock(h, c));
+  hak_assert_held(hak_heap_bin_lock(h, c));
+  uint32_t tag = HAK_TAG(h->owner, c + 1);
   for (unsigned done = 0; done < count;) {
     hak_verdict verdict;
     unsigned n = hak_slab_set_put(b, tag, blocks + done, count - done, &verdict, &d->purge_due);
-    if (n > 0) note_put(h, n * hak_class_size(c), from);
+    if (n > 0) note_put(h, n, n * hak_class_size(c), charged);
     done += n;
     if (HAK_LIKELY(done == count)) break;
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
     hak_deferred_note(d, verdict, blocks[done++], c, "in its heap");
   }
   hak_heap_note_end(h);
-  hak_lock_drop(hak_heap_bin_lock(h, c));
 }
 
-/* --- pieces --- */
-
-/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes
- * too: the alignment is kept there by leaving bytes out. */
-HAK_INLINE void *take_piece(hak_heap *h, unsigned c, size_t align, hak_heap **refuser) {
-  size_t bytes = hak_class_size(c);
-  hak_lock_take(hak_heap_lock(h));
-  *refuser = hak_heap_charge(h, bytes);
-  void *p = *refuser != NULL ? NULL : hak_piece_alloc(h, bytes, align);
-  if (p == NULL && *refuser == NULL) hak_heap_charge_back(h, bytes);
-  if (p != NULL) {
-    hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
-    hak_heap_note_alloc(h, bytes);
-  }
-  hak_lock_drop(hak_heap_lock(h));
-  return p;
+/* The program's, which is charged. */
+static void put_one(hak_heap *h, unsigned c, void *p, hak_deferred *d) {
+  hak_lock_take(hak_heap_bin_lock(h, c));
+  hak_heap_put_locked(h, c, &p, 1, true, d);
+  hak_lock_drop(hak_heap_bin_lock(h, c));
 }
 
 /* One block, which is the program's at once: it counts where it is charged. makes: a new slab, where no other has one. */
-static HAK_NOINLINE void *take_slab_block(hak_heap *h, unsigned c, bool makes, hak_heap **refuser) {
+static HAK_NOINLINE hak_heap_try take_slab_block(hak_heap *h, unsigned c, bool makes) {
+  hak_heap_try t = {0};
   hak_slab_set *b = makes ? make_bin(h, c) : bin_of(h, c);
-  void *p = NULL;
-  *refuser = NULL;
-  if (b == NULL) return NULL;
+  if (b == NULL) return t;
   hak_lock_take(hak_heap_bin_lock(h, c));
-  *refuser = hak_heap_charge(h, hak_class_size(c));
-  if (*refuser == NULL) {
-    if (hak_slab_set_take_ready(b, c, &p, 1) == 0 && !(makes && take_new(h, b, c, &p, 1) == 1)) p = NULL;
-    p == NULL ? hak_heap_charge_back(h, hak_class_size(c)) : hak_heap_note_alloc(h, hak_class_size(c));
+  t.refuser = hak_heap_charge(h, hak_class_size(c));
+  if (t.refuser == NULL) {
+    if (hak_slab_set_take_ready(b, c, &t.p, 1) == 0 && !(makes && take_new(h, b, c, &t.p, 1) == 1)) t.p = NULL;
+    t.p == NULL ? hak_heap_charge_back(h, hak_class_size(c)) : hak_heap_note_served(h, hak_class_size(c));
   }
   hak_lock_drop(hak_heap_bin_lock(h, c));
-  return p;
+  return t;
 }
 
 void *hak_heap_take_ready(hak_heap *h, unsigned c) {
-  hak_heap *refuser;
-  if (!hak_heap_has_slabs(h, c)) return take_piece(h, c, HAK_GRANULE, &refuser);
-  return hak_heap_caches(h) ? NULL : take_slab_block(h, c, false, &refuser);
+  if (HAK_LIKELY(!hak_heap_has_slabs(h, c))) return hak_piece_take(h, c, HAK_GRANULE).p;
+  return hak_heap_caches(h) ? NULL : take_slab_block(h, c, false).p;
 }
 
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *d) {
   unsigned c = HAK_TAG_CODE(tag) - 1;
   hak_heap *h = c < HAK_CLASS_COUNT ? hak_heap_of_owner(HAK_TAG_OWNER(tag)) : NULL;
   if (h == NULL || hak_class_size(c) > HAK_SHARED_MAX || hak_heap_caches(h)) return false;
-  hak_heap_put(h, c, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
+  put_one(h, c, p, d);
   return true;
 }
 
 hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t align) {
-  hak_heap_try t = {0};
   bool piece = !hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE;
-  t.p = piece ? take_piece(h, c, align, &t.refuser) : take_slab_block(h, c, true, &t.refuser);
-  return t;
+  return piece ? hak_piece_take(h, c, align) : take_slab_block(h, c, true);
 }
 
 /* --- large blocks --- */
@@ -278,7 +262,7 @@ static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align, bool *z
     t.p = p;
     hak_huge_own(p, &h->mappings);
     hak_add_relaxed(&h->mapped, bytes);
-    hak_heap_note_alloc(h, bytes);
+    hak_heap_note_served(h, bytes);
   }
   hak_lock_drop(hak_heap_lock(h));
   bool purge_due;
@@ -300,7 +284,7 @@ static hak_heap_try take_spans(hak_heap *h, size_t size, size_t align, bool *zer
     return t;
   }
   add_span(h, s);
-  hak_heap_note_alloc(h, bytes);
+  hak_heap_note_served(h, bytes);
   t.p = (void *)s->start;
   return t;
 }
@@ -329,17 +313,16 @@ static void note_bad(hak_deferred *d, hak_verdict verdict, void *p, const char *
   hak_deferred_note(d, verdict, p, HAK_CODE_NONE - 1u, where);
 }
 
-void hak_heap_put_large(hak_heap *h, void *const *blocks, unsigned count, hak_heap_from from, hak_deferred *d) {
-  hak_lock_take(hak_heap_lock(h));
+void hak_heap_put_large_locked(hak_heap *h, void *const *blocks, unsigned count, bool charged, hak_deferred *d) {
+  hak_assert_held(hak_heap_lock(h));
   for (unsigned i = 0; i < count; i++) {
     hak_span *s = hak_region_span(hak_region_find(blocks[i]), blocks[i]);
     size_t bytes = hak_heap_large_size(s, blocks[i]);
     bool given = bytes != 0 && hak_pool_give(s, 0, LARGE_TAG(h), &d->purge_due);
-    if (given) note_put(h, bytes, from);
+    if (given) note_put(h, 1, bytes, charged);
     if (!given) note_bad(d, HAK_VERDICT_FREE_MEMORY, blocks[i], "in its heap");
   }
   hak_heap_note_end(h);
-  hak_lock_drop(hak_heap_lock(h));
 }
 
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
@@ -373,8 +356,7 @@ void hak_heap_give_mapping(hak_heap *h, void *p, hak_deferred *d) {
   size_t bytes = hak_huge_take(p, &pages);
   if (bytes != 0) {
     hak_sub_relaxed(&h->mapped, bytes);
-    hak_heap_uncharge(h, bytes);
-    hak_heap_note_free(h, bytes);
+    note_put(h, 1, bytes, true);
     hak_heap_note_end(h);
   }
   hak_lock_drop(hak_heap_lock(h));
@@ -384,10 +366,10 @@ void hak_heap_give_mapping(hak_heap *h, void *p, hak_deferred *d) {
     note_bad(d, HAK_VERDICT_FREE_MEMORY, p, "at the call");
 }
 
-/* What is charged for a mapping, and counts as live, is `more` bytes more. */
+/* What is charged for a mapping, and taken, is `more` bytes more. */
 static void charge_more(hak_heap *h, size_t more) {
   hak_add_relaxed(&h->mapped, more);
-  hak_add_relaxed(&h->live, more);
+  hak_add_relaxed(&h->taken, more);
 }
 
 /* Out of the index, and charged for what the block is to be. NULL: it is none, or *refuser is in the way. */
@@ -425,7 +407,7 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
     charge_more(h, after - charged);
     t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
   }
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live));
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->taken));
   hak_lock_drop(hak_heap_lock(h));
   return t;
 }
@@ -438,23 +420,26 @@ void hak_heap_forget_lost(void) {
     hak_heap *h = set == NULL ? NULL : hak_heap_of_owner(set->owner);
     if (h == NULL) continue;
     hak_sub_relaxed(&h->mapped, bytes);
-    hak_heap_uncharge(h, bytes);
-    hak_heap_note_free(h, bytes);
+    note_put(h, 1, bytes, true);
   }
 }
 
 /* --- any block --- */
 
+static void put_large(hak_heap *h, void *p, hak_deferred *d) {
+  hak_lock_take(hak_heap_lock(h));
+  hak_heap_put_large_locked(h, &p, 1, true, d);
+  hak_lock_drop(hak_heap_lock(h));
+}
+
 static void give_of_piece(hak_heap *h, hak_span *s, void *p, hak_deferred *d) {
   size_t bytes = 0;
   hak_lock_take(hak_heap_lock(h));
   hak_verdict verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
-  if (verdict == HAK_VERDICT_OK) {
-    hak_heap_uncharge(h, bytes);
-    hak_heap_note_free(h, bytes);
-  } else {
+  if (verdict == HAK_VERDICT_OK)
+    note_put(h, 1, bytes, true);
+  else
     note_bad(d, verdict, p, "at the call");
-  }
   hak_heap_note_end(h);
   hak_lock_drop(hak_heap_lock(h));
 }
@@ -463,11 +448,11 @@ void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, h
   if (HAK_TAG_OWNER(s->tag) == HAK_OWNER_PIECES)
     give_of_piece(h, s, p, d);
   else if (class_code < HAK_CLASS_COUNT)
-    hak_heap_put(h, class_code, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
+    put_one(h, class_code, p, d);
   else if (hak_heap_large_size(s, p) == 0)
     note_bad(d, HAK_VERDICT_NO_BLOCK_START, p, "at the call");
   else
-    hak_heap_put_large(h, &p, 1, HAK_HEAP_FROM_PROGRAM, d);
+    put_large(h, p, d);
 }
 
 /* --- all of a heap --- */
@@ -582,7 +567,7 @@ static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visi
   size_t size = hak_class_size(c);
   for (uint32_t i = 0;; i++) {
     hak_lock_take(hak_heap_bin_lock(h, c));
-    bool there = s->tag == HAK_TAG(hak_heap_owner(h), c + 1) && i < s->bumped;
+    bool there = s->tag == HAK_TAG(h->owner, c + 1) && i < s->bumped;
     bool live = there && (s->bits[i / 64] >> (i % 64) & 1) == 0;
     void *p = (void *)(s->start + i * size);
     hak_lock_drop(hak_heap_bin_lock(h, c));

@@ -5,7 +5,9 @@
  * heap is shown, deleted or has another limit, and by the clock: it stores `thief` in some of them, has every thread
  * pass a barrier, and empties those whose owner is not at them (docs/locking.md). It holds the registry's lock
  * meanwhile, under which neither heaps nor caches go; an owner that meets it waits for that. Blocks go back to a heap
- * that may have ended. Counts are written by the owner, and read by others (relaxed). */
+ * that may have ended. Tops and counts are written by the owner, or by a thief that has the cache, and read by others
+ * (relaxed). What leaves a heap's slabs into a cache, or comes back, moves the top under the lock of the bin: a fork
+ * has both or neither. */
 #include "heap/cache.h"
 
 #include <string.h>
@@ -14,14 +16,9 @@
 
 /* Calls of a thread for a heap, which has slabs for the class, beyond those that its place serves others */
 #define HOT_AFTER 32
-#define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
-#define MAGAZINE_BYTES HAK_SPAN_SIZE /* of a class; two blocks at least */
 
-_Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE,
                "each is a metadata block");
-
-hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX, .owner = HAK_HEAP_NOBODY};
 
 hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -36,15 +33,6 @@ hak_thread_heaps *hak_thread_make_heaps(hak_tcache *t) {
 
 /* --- magazines --- */
 
-static unsigned usable(unsigned c) {
-  return (unsigned)hak_min_size(MAGAZINE_LAST - 1, hak_max_size(MAGAZINE_BYTES / hak_class_size(c), 2));
-}
-static void **empty_top(void **magazine, unsigned c) { return magazine + MAGAZINE_LAST - usable(c); }
-/* A large block of few spans is cached as it is; its place is that of the class as large. */
-static bool is_large(unsigned c) { return hak_class_size(c) > HAK_SHARED_MAX; }
-static size_t bytes_of(unsigned c) {
-  return is_large(c) ? hak_align_up(hak_class_size(c), HAK_SPAN_SIZE) : hak_class_size(c);
-}
 /* Of a cache that has one. */
 static void **magazine_of(const hak_heap_cache *k, unsigned c) {
   return (void **)hak_align_down((uintptr_t)k->top[c + 1], HAK_MAGAZINE_BYTES);
@@ -55,14 +43,11 @@ HAK_INLINE bool load(hak_heap_cache *k, unsigned c) {
   if (has_magazine(k, c)) return true;
   void **magazine = (void **)hak_meta_take();
   if (magazine == NULL) return false;
-  k->top[c + 1] = empty_top(magazine, c);
-  *k->top[c + 1] = NULL;
-  hak_add_single(&k->magazines, 1);
+  void **top = hak_heap_empty_top(magazine, c);
+  *top = NULL;
+  hak_store_relaxed(&k->top[c + 1], top);
+  hak_store_relaxed(&k->loaded[c / 64], k->loaded[c / 64] | (uint64_t)1 << c % 64);
   return true;
-}
-
-static unsigned count_of(const hak_heap_cache *k, unsigned c) {
-  return has_magazine(k, c) ? (unsigned)(k->top[c + 1] - empty_top(magazine_of(k, c), c)) : 0;
 }
 
 static bool is_empty(const hak_heap_cache *k, unsigned c) { return *k->top[c + 1] == NULL; }
@@ -76,28 +61,14 @@ static bool waits(const hak_heap_cache *k) { return (hak_load_acquire(&k->thief)
 
 /* --- counts --- */
 
-static void count_from_zero(hak_heap_cache *k) {
-  hak_store_relaxed(&k->most, 0);
-  hak_store_relaxed(&k->below, 0);
-  hak_store_relaxed(&k->requests, 0);
-  hak_store_relaxed(&k->frees, 0);
+static size_t cached_bytes(const hak_heap_cache *k) {
+  hak_heap_counts sum = {0};
+  hak_heap_add_cached(&sum, k);
+  return sum.bytes;
 }
 
-/* What a cache has counted moves to its heap. One thread does so at a time: the owner, which has entered the cache, or
- * a thief that has it. Under the heap's lock: no fork has half of it. */
-static void fold(hak_heap_cache *k) {
-  hak_heap *h = k->entry->heap;
-  HAK_ASSERT(hak_heap_cache_has_heap(k));
-  if ((k->requests | k->frees) == 0) return;
-  hak_lock_take(hak_heap_lock(h));
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->live) + (size_t)hak_heap_most(k));
-  hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
-  hak_store_relaxed(&k->charged, hak_heap_credit(k));
-  hak_add_relaxed(&h->requests, k->requests);
-  hak_add_relaxed(&h->frees, k->frees);
-  count_from_zero(k);
-  hak_lock_drop(hak_heap_lock(h));
-}
+/* Of a cache that has one, as a fork's child has it too. */
+static int64_t exact_credit(const hak_heap_cache *k) { return k->credit_base + (int64_t)cached_bytes(k); }
 
 /* --- the owner and thieves --- */
 
@@ -120,15 +91,25 @@ static void leave(hak_heap_cache *k) {
 
 /* --- a cache's life; the owner, or a thief --- */
 
+/* A lock of the heap's for blocks of the class. */
+static hak_lock *class_lock(const hak_heap *h, unsigned c) {
+  return hak_heap_class_is_large(c) ? hak_heap_lock(h) : hak_heap_bin_lock(h, c);
+}
+
 /* Puts the oldest `count` blocks of a class back. */
 static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
   void *blocks[HAK_MAGAZINE_SLOTS];
-  hak_magazine_take_oldest(empty_top(magazine_of(k, c), c), &k->top[c + 1], blocks, count);
-  hak_heap_from from = hak_heap_is_aside(k) ? HAK_HEAP_FROM_ASIDE : HAK_HEAP_FROM_CACHE;
-  if (is_large(c))
-    hak_heap_put_large(k->entry->heap, blocks, count, from, d);
+  hak_heap *h = k->entry->heap;
+  bool charged = !hak_heap_is_aside(k);
+  hak_lock *lock = class_lock(h, c);
+  hak_lock_take(lock);
+  hak_magazine_take_oldest(hak_heap_empty_top(magazine_of(k, c), c), &k->top[c + 1], blocks, count);
+  k->credit_base += (int64_t)(count * hak_heap_cached_size(c));
+  if (hak_heap_class_is_large(c))
+    hak_heap_put_large_locked(h, blocks, count, charged, d);
   else
-    hak_heap_put(k->entry->heap, c, blocks, count, from, d);
+    hak_heap_put_locked(h, c, blocks, count, charged, d);
+  hak_lock_drop(lock);
 }
 
 /* Under the registry lock. The bit goes first: a child of a fork that took no lock, where the thief is not there, may
@@ -138,7 +119,7 @@ static void give_credit(hak_heap_cache *k) {
   if (!hak_heap_has_credit(k) || !hak_heap_cache_has_heap(k)) return;
   hak_heap *h = k->entry->heap;
   hak_lock_take(hak_heap_lock(h));
-  int64_t credit = hak_heap_credit(k);
+  int64_t credit = exact_credit(k);
   HAK_ASSERT(credit >= 0);
   hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) & ~HAK_HEAP_CREDIT);
   HAK_RELEASE_OWN();
@@ -147,33 +128,40 @@ static void give_credit(hak_heap_cache *k) {
   hak_lock_drop(hak_heap_lock(h));
 }
 
+/* Open to the short ways, or not, as `thief` says. */
+static void set_open(hak_heap_cache *k) {
+  hak_assert_held(&hak_heaps_lock);
+  bool opens = hak_load_relaxed(&k->thief) == 0 && hak_heap_cache_has_heap(k);
+  hak_store_release(&k->open, opens ? k->owner : HAK_HEAP_NOBODY);
+}
+
+static void set_thief(hak_heap_cache *k, uint32_t thief) {
+  hak_store_release(&k->thief, thief);
+  set_open(k);
+}
+
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
   bool exists = hak_heap_cache_has_heap(k);
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    if (!has_magazine(k, c)) continue;
-    if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
-    hak_meta_give_one(magazine_of(k, c));
-    k->top[c + 1] = HAK_NULL_TOP;
+  for (unsigned c = 0; (c = hak_heap_next_loaded(k, c)) < HAK_CLASS_COUNT; c++) {
+    if (exists && hak_heap_cached_count(k, c) > 0) put_oldest(k, c, hak_heap_cached_count(k, c), d);
+    void **magazine = magazine_of(k, c);
+    hak_store_relaxed(&k->top[c + 1], HAK_NULL_TOP);
+    hak_meta_give_one(magazine);
     k->batch[c] = HAK_BATCH_FIRST;
   }
-  hak_store_relaxed(&k->magazines, 0);
+  for (unsigned word = 0; word < HAK_LOADED_WORDS; word++) hak_store_relaxed(&k->loaded[word], 0);
   give_credit(k);
-  if (exists) fold(k);
 }
 
+/* The heap's no more. */
 static void unlink_cache(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (!hak_heap_cache_has_heap(k)) return; /* its list has ended with the heap, or with its life */
-  *(k->prev != NULL ? &k->prev->next : &k->entry->heap->caches) = k->next;
+  hak_add_relaxed(&k->entry->heap->requests, k->requests);
+  hak_store_relaxed(k->prev != NULL ? &k->prev->next : &k->entry->heap->caches, k->next);
   if (k->next != NULL) k->next->prev = k->prev;
-}
-
-static size_t cached_bytes(const hak_heap_cache *k) {
-  size_t bytes = 0;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += count_of(k, c) * bytes_of(c);
-  return bytes;
 }
 
 /* What the cache has counts no more to limits: each block is charged when it is handed out. */
@@ -181,9 +169,8 @@ static void set_aside(hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (hak_heap_is_aside(k) || !hak_heap_cache_has_heap(k)) return;
   size_t bytes = cached_bytes(k);
-  fold(k);
   if (bytes != 0) hak_heap_uncharge(k->entry->heap, bytes);
-  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_ASIDE);
+  set_thief(k, hak_load_relaxed(&k->thief) | HAK_HEAP_ASIDE);
 }
 
 /* Nor has it charged anything but for the program's blocks. */
@@ -199,9 +186,10 @@ static void begin_credit(hak_heap_cache *k) {
   for (hak_heap *h = k->entry->heap; h != NULL; h = h->parent) {
     if (!hak_heap_begin_credit_locked(h)) return;
   }
-  hak_store_relaxed(&k->charged, hak_heap_live(k));
-  hak_store_relaxed(&k->credit_most, 0);
-  hak_store_relaxed(&k->thief, hak_load_relaxed(&k->thief) | HAK_HEAP_CREDIT);
+  k->credit_base = -(int64_t)cached_bytes(k);
+  hak_store_relaxed(&k->credit, 0);
+  k->credit_most = 0;
+  set_thief(k, hak_load_relaxed(&k->thief) | HAK_HEAP_CREDIT);
 }
 
 /* The other way, if a limit does not say no. */
@@ -211,34 +199,34 @@ static void take_back_in(hak_heap_cache *k) {
   give_credit(k);
   size_t bytes = cached_bytes(k);
   if (bytes == 0 || hak_heap_charge(k->entry->heap, bytes) == NULL)
-    hak_store_relaxed(&k->thief, 0);
+    set_thief(k, 0);
   else
     begin_credit(k);
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
-  hak_store_relaxed(&k->thief, 0);
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
-  count_from_zero(k);
-  k->charged = k->credit_most = 0;
-  k->calls_seen = 0;
+  hak_store_relaxed(&k->requests, 0);
+  k->credit_base = k->credit = k->credit_most = 0;
+  k->turns = k->calls_seen = 0;
   for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
   memset(k->batch, HAK_BATCH_FIRST, sizeof k->batch);
-  hak_store_relaxed(&k->owner, hak_heap_owner(h));
+  hak_store_relaxed(&k->owner, h->owner);
   hak_store_release(&k->life, h->life);
+  set_thief(k, 0);
   k->prev = NULL;
   k->next = h->caches;
   if (k->next != NULL) k->next->prev = k;
-  h->caches = k;
+  hak_store_relaxed(&h->caches, k);
 }
 
 static hak_heap_cache *new_cache(const hak_tcache *t) {
   hak_heap_cache *k = (hak_heap_cache *)(void *)hak_meta_take();
   if (k == NULL) return NULL;
   k->busy = k->quick = k->thief = 0;
-  k->magazines = 0;
+  memset(k->loaded, 0, sizeof k->loaded);
   k->theft = k->calls_at_turn = 0;
   k->holder = t;
   return k;
@@ -260,10 +248,10 @@ HAK_INLINE bool is_near(const hak_heap *h) {
 static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   hak_thread_heaps *th = hak_thread_make_heaps(t);
   if (th == NULL) return NULL;
-  unsigned first = hak_heap_first_place(h->index);
+  unsigned first = hak_heap_first_place(h->owner);
   if (++th->misses[first] < HOT_AFTER) return NULL;
   th->misses[first] = 0;
-  unsigned i = hak_heap_place_for(th, h->index);
+  unsigned i = hak_heap_place_for(th, h->owner);
   hak_heap_cache *k = th->caches[i];
   bool is_new = k == &hak_no_heap_cache;
   if (is_new && (k = new_cache(t)) == NULL) return NULL;
@@ -281,19 +269,11 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   return k;
 }
 
-void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
-  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
-  if (k == NULL || (hak_load_relaxed(&k->requests) | hak_load_relaxed(&k->frees)) == 0) return;
-  enter(k); /* a thief folds, too; what it does before it lets go is seen here */
-  fold(k);
-  leave(k);
-}
-
 /* --- calls --- */
 
 /* The thread's cache of the heap; NULL: it has none, and may or can have none. */
 static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, hak_deferred *d) {
-  hak_heap_cache *k = hak_heap_own_cache(h);
+  hak_heap_cache *k = hak_heap_find_own(h->owner);
   if (HAK_LIKELY(k != NULL)) return HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) ? k : NULL;
   return hak_heap_caches(h) ? make_cache(t, h, d) : NULL;
 }
@@ -310,17 +290,12 @@ static HAK_NOINLINE void settle_now(hak_heap_cache *k, const hak_heap *h, bool n
   hak_lock_drop(&hak_heaps_lock);
 }
 
-/* Who frees what others have allocated counts below 0. What these have counted is added up now and then, and so is
- * this: else the heap's peak would be the sum of all that passed. */
-#define BELOW_MOST ((int64_t)HAK_MIB)
-HAK_INLINE void fold_below(hak_heap_cache *k) {
-  if (HAK_UNLIKELY(hak_heap_live(k) < -BELOW_MOST)) fold(k);
-}
-
 /* Calls between two looks of an owner whether the limit is still near: a look takes the registry's lock. */
 #define ASIDE_CALLS 64
-/* The owner's calls, of which one in ASIDE_CALLS looks whether the limit is near, and whether there is credit. */
-static bool has_turn(const hak_heap_cache *k) { return (k->requests + k->frees) % ASIDE_CALLS == 0; }
+/* Of the owner's calls near a limit one in ASIDE_CALLS looks whether that still is so, and whether there is credit: it
+ * takes the long way. */
+static bool has_turn(const hak_heap_cache *k) { return k->turns % ASIDE_CALLS == 0; }
+static void end_turn(hak_heap_cache *k) { hak_add_single(&k->turns, 1); }
 
 static bool may_have_credit(const hak_heap *h) {
   while (h != NULL && hak_heap_gives_credit(h)) h = h->parent;
@@ -330,11 +305,10 @@ static bool may_have_credit(const hak_heap *h) {
 /* The thread has entered the cache: so a thief finds it at its cache, or the thread sees what the thief had seen. To
  * count again takes a look at all classes, and may be refused. */
 HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
-  bool near = is_near(h);
+  bool near = is_near(h), turn = has_turn(k);
+  end_turn(k);
   if (HAK_LIKELY(!near && !hak_heap_is_aside(k))) return;
-  if (near == hak_heap_is_aside(k) || !near) {
-    if (!has_turn(k)) return;
-  }
+  if (!turn && (near == hak_heap_is_aside(k) || !near)) return;
   bool credit = near && may_have_credit(h);
   if (near != hak_heap_is_aside(k) || credit != hak_heap_has_credit(k)) settle_now(k, h, near, credit);
 }
@@ -344,7 +318,7 @@ HAK_INLINE void settle(hak_heap_cache *k, const hak_heap *h) {
 /* A lock of the heap under which the cache charges. Any will do: of the bins that were made with that of the class,
  * threads have different ones. */
 static hak_lock *lock_of(const hak_heap_cache *k, const hak_heap *h, unsigned c) {
-  if (is_large(c)) return hak_heap_lock(h);
+  if (hak_heap_class_is_large(c)) return hak_heap_lock(h);
   unsigned other = (unsigned)(c / HAK_HEAP_BINS * HAK_HEAP_BINS + (uintptr_t)k / HAK_META_SIZE % HAK_HEAP_BINS);
   return hak_heap_bin_lock(h, other < HAK_CLASS_COUNT ? other : c);
 }
@@ -357,15 +331,21 @@ static size_t credit_of_room(size_t room) { return hak_min_size(room / CREDIT_PA
 /* Of what it has freed itself a thread keeps a few small blocks' bytes whatever room there is. */
 #define CREDIT_LEAST 2048
 static void set_most(hak_heap_cache *k, size_t credit) {
-  hak_store_relaxed(&k->credit_most, (int64_t)(2 * hak_max_size(credit, CREDIT_LEAST)));
+  k->credit_most = (int64_t)(2 * hak_max_size(credit, CREDIT_LEAST));
+}
+static void add_credit(hak_heap_cache *k, int64_t bytes) { hak_add_single(&k->credit, bytes); }
+
+/* Under the lock under which that is charged. */
+static void add_charged(hak_heap_cache *k, int64_t bytes) {
+  k->credit_base += bytes;
+  add_credit(k, bytes);
 }
 
-/* What is charged changes together with what the cache says of it, under a lock of the heap: a fork's child has both
- * or none. */
-static HAK_NOINLINE hak_heap *raise_credit(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
+static HAK_NOINLINE hak_heap *raise_credit(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_lock *lock = lock_of(k, h, c);
   hak_lock_take(lock);
-  size_t needed = bytes - (size_t)hak_heap_credit(k), room = hak_heap_room(h);
+  HAK_ASSERT(k->credit >= 0 && k->credit == exact_credit(k));
+  size_t needed = hak_heap_cached_size(c) - (size_t)k->credit, room = hak_heap_room(h);
   size_t more = room > needed ? credit_of_room(room - needed) : 0;
   hak_heap *refuser = hak_heap_charge(h, needed + more);
   if (refuser != NULL && more != 0) {
@@ -373,7 +353,7 @@ static HAK_NOINLINE hak_heap *raise_credit(hak_heap_cache *k, hak_heap *h, unsig
     refuser = hak_heap_charge(h, needed);
   }
   if (refuser == NULL) {
-    hak_store_relaxed(&k->charged, k->charged + (int64_t)(needed + more));
+    add_charged(k, (int64_t)(needed + more));
     set_most(k, more);
   }
   hak_lock_drop(lock);
@@ -384,93 +364,90 @@ static HAK_NOINLINE hak_heap *raise_credit(hak_heap_cache *k, hak_heap *h, unsig
 static HAK_NOINLINE void lower_credit(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_lock *lock = lock_of(k, h, c);
   hak_lock_take(lock);
-  size_t credit = (size_t)hak_heap_credit(k), part = credit_of_room(hak_heap_room(h) + credit);
+  size_t credit = (size_t)k->credit, part = credit_of_room(hak_heap_room(h) + credit);
   size_t kept = hak_max_size(part, CREDIT_LEAST);
   if (kept < credit && !hak_load_relaxed(&h->is_deleted)) {
-    hak_store_relaxed(&k->charged, k->charged - (int64_t)(credit - kept));
+    add_charged(k, -(int64_t)(credit - kept));
     hak_heap_uncharge(h, credit - kept);
   }
   set_most(k, part);
   hak_lock_drop(lock);
 }
 
-/* Without credit a block is charged and counts under one hold of a lock: a fork's child has both or none. */
-static HAK_NOINLINE hak_heap *charge_block(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  hak_lock *lock = lock_of(k, h, c);
-  hak_lock_take(lock);
-  hak_heap *refuser = hak_heap_charge(h, bytes);
-  if (refuser == NULL) hak_heap_count_alloc(k, bytes);
-  hak_lock_drop(lock);
-  return refuser;
-}
-
-static HAK_NOINLINE bool uncharge_block(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  hak_lock *lock = lock_of(k, h, c);
-  hak_lock_take(lock);
-  bool stays = !hak_load_relaxed(&h->is_deleted);
-  if (stays) {
-    hak_heap_uncharge(h, bytes);
-    hak_heap_count_free(k, bytes);
-  }
-  hak_lock_drop(lock);
-  return stays;
-}
-
-/* A block of a cache that is aside is about to be the program's: it counts. */
-HAK_INLINE hak_heap *charge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return charge_block(k, h, c, bytes);
-  hak_heap *refuser = HAK_LIKELY(hak_heap_credit(k) >= (int64_t)bytes) ? NULL : raise_credit(k, h, c, bytes);
-  if (HAK_LIKELY(refuser == NULL)) hak_heap_count_alloc(k, bytes);
-  return refuser;
-}
-
-/* A block that the program had is in such a cache. False: the heap was deleted, and it must not be. */
-HAK_INLINE bool uncharge_aside(hak_heap_cache *k, hak_heap *h, unsigned c, size_t bytes) {
-  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return uncharge_block(k, h, c, bytes);
-  hak_heap_count_free(k, bytes);
-  if (HAK_UNLIKELY(hak_heap_credit(k) > k->credit_most)) lower_credit(k, h, c);
-  return true;
-}
-
-static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
+/* Without credit a block is charged where it leaves the cache, under one hold of a lock: a fork's child has both or
+ * neither. */
+static HAK_NOINLINE hak_heap_try pop_charging(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
-  HAK_ASSERT(count_of(k, c) == 0);
-  unsigned wanted = (unsigned)hak_min_size(k->batch[c], usable(c));
-  bool aside = hak_heap_is_aside(k);
-  if (aside && (r.refuser = charge_aside(k, h, c, bytes_of(c))) != NULL) return r;
-  unsigned n = hak_heap_take(h, c, k->top[c + 1] + 1, wanted, !aside, &r.refuser);
-  if (n == 0) {
-    if (aside) uncharge_aside(k, h, c, bytes_of(c)); /* memory is out */
-    return r;
-  }
-  if (!aside) hak_heap_count_alloc(k, hak_class_size(c));
-  k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
-  k->top[c + 1] += n - 1;
-  r.p = k->top[c + 1][1];
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  r.refuser = hak_heap_charge(h, hak_heap_cached_size(c));
+  if (r.refuser == NULL) r.p = hak_magazine_pop(&k->top[c + 1]);
+  hak_lock_drop(lock);
   return r;
+}
+
+static HAK_NOINLINE bool push_uncharging(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
+  hak_lock *lock = lock_of(k, h, c);
+  hak_lock_take(lock);
+  bool done = !hak_load_relaxed(&h->is_deleted) && hak_magazine_push(&k->top[c + 1], p);
+  if (done) hak_heap_uncharge(h, hak_heap_cached_size(c));
+  hak_lock_drop(lock);
+  return done;
+}
+
+/* A block of a cache that is aside, which has one, is about to be the program's: it counts. */
+HAK_INLINE hak_heap_try pop_aside(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_heap_try r = {0};
+  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return pop_charging(k, h, c);
+  int64_t bytes = (int64_t)hak_heap_cached_size(c);
+  if (HAK_UNLIKELY(k->credit < bytes) && (r.refuser = raise_credit(k, h, c)) != NULL) return r;
+  add_credit(k, -bytes);
+  r.p = hak_magazine_pop(&k->top[c + 1]);
+  return r;
+}
+
+/* The other way. False: there is no room, or the heap was deleted, and its blocks go to their slabs. */
+HAK_INLINE bool push_aside(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
+  if (HAK_UNLIKELY(!hak_heap_has_credit(k))) return push_uncharging(k, h, c, p);
+  if (!hak_magazine_push(&k->top[c + 1], p)) return false;
+  add_credit(k, (int64_t)hak_heap_cached_size(c));
+  if (HAK_UNLIKELY(k->credit > k->credit_most)) lower_credit(k, h, c);
+  return true;
 }
 
 static hak_heap_try pop(hak_heap_cache *k, hak_heap *h, unsigned c) {
   hak_heap_try r = {0};
-  HAK_ASSERT(hak_heap_is_at(k) && count_of(k, c) > 0);
+  HAK_ASSERT(hak_heap_is_at(k) && hak_heap_cached_count(k, c) > 0);
   if (hak_heap_is_aside(k))
-    r.refuser = charge_aside(k, h, c, bytes_of(c));
+    r = pop_aside(k, h, c);
   else
-    hak_heap_count_alloc(k, bytes_of(c));
-  if (r.refuser == NULL) r.p = hak_magazine_pop(&k->top[c + 1]);
+    r.p = hak_magazine_pop(&k->top[c + 1]);
+  if (r.p != NULL) hak_add_single(&k->requests, 1);
   return r;
+}
+
+/* Of a cache that is aside nothing is taken for a block that is refused. */
+static hak_heap_try refill(hak_heap_cache *k, hak_heap *h, unsigned c) {
+  hak_heap_try r = {0};
+  HAK_ASSERT(hak_heap_cached_count(k, c) == 0);
+  unsigned wanted = (unsigned)hak_min_size(k->batch[c], hak_heap_usable(c));
+  bool aside = hak_heap_is_aside(k);
+  size_t size = hak_heap_cached_size(c), credit = hak_heap_has_credit(k) ? (size_t)k->credit : 0;
+  if (aside && credit < size && (r.refuser = hak_heap_refuser(h, size - credit)) != NULL) return r;
+  hak_lock_take(hak_heap_bin_lock(h, c));
+  unsigned n = hak_heap_take_locked(h, c, k->top[c + 1] + 1, wanted, !aside, &r.refuser);
+  k->credit_base -= (int64_t)(n * size);
+  hak_store_relaxed(&k->top[c + 1], k->top[c + 1] + n);
+  hak_lock_drop(hak_heap_bin_lock(h, c));
+  if (n == 0) return r;
+  k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, hak_heap_usable(c) / 2);
+  return pop(k, h, c);
 }
 
 /* There is room for it. False: the heap was deleted, and its blocks go to their slabs. */
 static bool push(hak_heap_cache *k, hak_heap *h, unsigned c, void *p) {
-  HAK_ASSERT(hak_heap_is_at(k) && has_magazine(k, c) && count_of(k, c) < usable(c));
-  if (hak_heap_is_aside(k)) {
-    if (!uncharge_aside(k, h, c, bytes_of(c))) return false;
-  } else {
-    hak_heap_count_free(k, bytes_of(c));
-  }
-  *++k->top[c + 1] = p;
-  return true;
+  HAK_ASSERT(hak_heap_is_at(k) && has_magazine(k, c) && hak_heap_cached_count(k, c) < hak_heap_usable(c));
+  return hak_heap_is_aside(k) ? push_aside(k, h, c, p) : hak_magazine_push(&k->top[c + 1], p);
 }
 
 hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
@@ -481,7 +458,7 @@ hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_d
   settle(k, h);
   if (!is_empty(k, c))
     r = pop(k, h, c);
-  else if (!is_large(c) && load(k, c))
+  else if (!hak_heap_class_is_large(c) && load(k, c))
     r = refill(k, h, c);
   leave(k);
   return r;
@@ -496,7 +473,7 @@ unsigned hak_heap_large_class(size_t bytes) {
 static bool is_cached(const hak_heap_cache *k, unsigned c, const void *p) {
   for (void **at = k->top[c + 1]; *at != NULL; at--) {
     if (*at == p) return true;
-    if (!is_large(c)) break;
+    if (!hak_heap_class_is_large(c)) break;
   }
   return false;
 }
@@ -506,9 +483,8 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   if (k == NULL) return false;
   enter(k);
   settle(k, h);
-  fold_below(k);
   bool done = load(k, c);
-  if (done && is_full(k, c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  if (done && is_full(k, c)) put_oldest(k, c, (hak_heap_usable(c) + 1) / 2, d);
   if (done && HAK_CHECKS && is_cached(k, c, p))
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
   else if (done)
@@ -518,23 +494,23 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
 }
 
 /* The owner alone takes ASIDE away, and looks whether the limit is still near in the long way, now and then. */
-static bool is_at_aside(const hak_heap_cache *k) {
+static bool is_at_aside(hak_heap_cache *k) {
   HAK_ASSERT(hak_heap_is_at(k));
-  return (hak_load_acquire(&k->thief) & (HAK_HEAP_THIEF | HAK_HEAP_ASIDE)) == HAK_HEAP_ASIDE && !has_turn(k);
+  if ((hak_load_acquire(&k->thief) & (HAK_HEAP_THIEF | HAK_HEAP_ASIDE)) != HAK_HEAP_ASIDE || has_turn(k)) return false;
+  end_turn(k);
+  return true;
 }
 
 HAK_NOINLINE void *hak_heap_pop_met(hak_heap_cache *k, hak_heap *h, unsigned c) {
   void *p = NULL;
-  if (is_at_aside(k) && !is_empty(k, c) && charge_aside(k, h, c, bytes_of(c)) == NULL)
-    p = hak_magazine_pop(&k->top[c + 1]);
+  if (is_at_aside(k) && !is_empty(k, c)) p = pop(k, h, c).p;
   hak_heap_leave(k);
   return p;
 }
 
 HAK_NOINLINE bool hak_heap_push_met(hak_heap_cache *k, void *p) {
-  unsigned c = HAK_TAG_CODE(hak_heap_tag_of(p)) - 1;
-  bool done = is_at_aside(k) && hak_magazine_push(&k->top[c + 1], p);
-  if (done && !(done = uncharge_aside(k, k->entry->heap, c, hak_class_size(c)))) k->top[c + 1]--;
+  unsigned c = HAK_TAG_CODE(hak_heap_tag_of(p)) - 1; /* a large block's is no class */
+  bool done = is_at_aside(k) && c < HAK_CLASS_COUNT && push_aside(k, k->entry->heap, c, p);
   hak_heap_leave(k);
   return done;
 }
@@ -543,12 +519,10 @@ HAK_NOINLINE bool hak_heap_push_large(void *p) {
   const hak_span *s = hak_region_span(&hak_main_region, p);
   size_t bytes = s->head == s ? hak_heap_large_size(s, p) : 0;
   unsigned c = hak_heap_large_class(bytes);
-  hak_heap_cache *k = bytes == 0 || c == HAK_CLASS_COUNT ? NULL : hak_heap_own_cache_of_owner(HAK_TAG_OWNER(s->tag));
-  if (k == NULL) return false;
-  hak_heap_enter(k);
-  bool done = !hak_heap_is_met(k) && !(HAK_CHECKS && is_cached(k, c, p)) && hak_magazine_push(&k->top[c + 1], p);
-  if (done) hak_heap_count_free(k, bytes);
-  hak_heap_leave(k);
+  if (bytes == 0 || c == HAK_CLASS_COUNT) return false;
+  hak_heap_cache *met, *k = hak_heap_enter_own(HAK_TAG_OWNER(s->tag), &met);
+  bool done = k != NULL && !(HAK_CHECKS && is_cached(k, c, p)) && hak_magazine_push(&k->top[c + 1], p);
+  if (k != NULL || met != NULL) hak_heap_leave(k != NULL ? k : met);
   return done;
 }
 
@@ -566,7 +540,7 @@ static void flush_own(const hak_heap *within, bool idle, hak_deferred *d) {
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache) continue;
-    uint32_t calls = (uint32_t)(k->requests + k->frees), seen = k->calls_seen;
+    uint32_t calls = hak_heap_calls(k), seen = k->calls_seen;
     if (idle) k->calls_seen = calls;
     if (idle && seen != calls) continue;
     enter(k);
@@ -610,10 +584,10 @@ static void choose(theft *of, hak_heap_cache *k) {
   hak_assert_held(&hak_heaps_lock);
   if (k->theft == of->number || k->holder == hak_tls.cache || of->count == GROUP) return;
   if (of->aside && hak_heap_is_aside(k) && !hak_heap_has_credit(k)) return;
-  uint32_t calls = (uint32_t)(hak_load_relaxed(&k->requests) + hak_load_relaxed(&k->frees)), seen = k->calls_at_turn;
+  uint32_t calls = hak_heap_calls(k), seen = k->calls_at_turn;
   k->theft = of->number;
   if (of->idle) k->calls_at_turn = calls;
-  if (of->idle && (seen != calls || hak_load_relaxed(&k->magazines) == 0)) return;
+  if (of->idle && (seen != calls || hak_heap_next_loaded(k, 0) == HAK_CLASS_COUNT)) return;
   of->group[of->count++] = k;
 }
 
@@ -637,8 +611,7 @@ static void choose_of_threads(theft *of) {
 
 /* The owner was not at it when all threads had seen `thief`, or it is left alone. */
 static void rob_group(theft *of, hak_deferred *d) {
-  for (unsigned i = 0; i < of->count; i++)
-    hak_store_relaxed(&of->group[i]->thief, of->group[i]->thief | HAK_HEAP_THIEF);
+  for (unsigned i = 0; i < of->count; i++) set_thief(of->group[i], of->group[i]->thief | HAK_HEAP_THIEF);
   of->works = hak_os_barrier();
   for (unsigned i = 0; i < of->count; i++) {
     hak_heap_cache *k = of->group[i];
@@ -648,7 +621,7 @@ static void rob_group(theft *of, hak_deferred *d) {
       drain(k);
     else if (has)
       empty(k, d);
-    hak_store_release(&k->thief, k->thief & ~HAK_HEAP_THIEF);
+    set_thief(k, k->thief & ~HAK_HEAP_THIEF);
   }
 }
 
@@ -725,6 +698,8 @@ static void end_cache(hak_heap_cache *k, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   empty(k, d);
   unlink_cache(k);
+  hak_store_relaxed(&k->open, HAK_HEAP_NOBODY);
+  hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
   hak_store_relaxed(&k->life, 0);
   hak_lock_drop(&hak_heaps_lock);
   leave(k);
@@ -750,8 +725,14 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 /* --- fork --- */
 
-/* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What
- * they counted is kept. */
+/* What the cache has is nobody's: it stays charged where it was, and is not live. */
+static void lose(hak_heap_cache *k) {
+  hak_heap_counts lost = {0};
+  hak_heap_add_cached(&lost, k);
+  hak_heap_note_put(k->entry->heap, (unsigned)lost.blocks, lost.bytes);
+}
+
+/* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. */
 void hak_heap_fork_child(void) {
   hak_deferred d = {0};
   hak_heap_forget_lost();
@@ -763,8 +744,8 @@ void hak_heap_fork_child(void) {
       if (k == &hak_no_heap_cache || !hak_heap_cache_has_heap(k)) continue;
       bool is_aside = hak_heap_is_aside(k); /* and so not charged: it goes back, unless its thread was at it */
       if (is_aside && !hak_heap_is_at(k)) empty(k, &d);
-      give_credit(k); /* what it is fits the counts, wherever the thread was */
-      fold(k);
+      give_credit(k); /* what it is fits the tops, wherever the thread was */
+      lose(k);
       k->entry->heap->has_lost |= is_aside && hak_heap_is_at(k);
       unlink_cache(k);
     }
@@ -772,18 +753,23 @@ void hak_heap_fork_child(void) {
   }
 }
 
-/* What the thief of the parent was at is lost. */
+/* What the thief of the parent was at is lost. It may have stored `thief`, and not yet `open`. */
 void hak_heap_fork_child_alone(void) {
   const hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == &hak_no_heap_cache || !waits(k)) continue;
-    if (!hak_heap_is_at(k)) {
-      if (hak_heap_cache_has_heap(k)) k->entry->heap->has_lost |= hak_heap_is_aside(k);
+    if (k == &hak_no_heap_cache) continue;
+    bool exists = hak_heap_cache_has_heap(k);
+    if (waits(k) && !hak_heap_is_at(k)) {
+      if (exists) {
+        lose(k);
+        k->entry->heap->has_lost |= hak_heap_is_aside(k);
+      }
       for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
-      k->magazines = 0;
+      memset(k->loaded, 0, sizeof k->loaded);
     }
     k->thief &= ~HAK_HEAP_THIEF;
+    k->open = k->thief == 0 && exists ? k->owner : HAK_HEAP_NOBODY;
   }
 }

@@ -7,9 +7,9 @@
  * heap takes; the tag of their first span has the heap's index. A thread that uses a heap often has a cache for it
  * (cache.c).
  *
- * Counting: `out` is what has left pieces and slabs, in thread caches or the program's; it is charged to the limits of
- * the heap and all above it, before a block is taken. The program's part of it is `live`, and in each cache a
- * difference.
+ * Counting: `taken` is what has left pieces and slabs, in thread caches or the program's: what caches have of it is told
+ * by where the tops of their magazines stand. `out` is what of it is charged, to the limits of the heap and all above
+ * it, before a block is taken.
  *
  * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache
  * against thieves (hak_heap_enter) before it takes the first. */
@@ -49,7 +49,7 @@ struct hakmem_heap {
   uint64_t id;      /* never used again */
   /* Another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint64_t life;
-  uint32_t index, flags;
+  uint32_t owner, flags; /* its index, as tags have it */
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
   bool is_arena;    /* jemalloc's: a block that realloc moves leaves it. Set before a block is anyone's */
   uint32_t near_limit; /* hak_heap_near */
@@ -61,8 +61,11 @@ struct hakmem_heap {
   hak_heap *parent; /* registry lock */
   /* Written by each thread that charges or folds: a line of their own. */
   size_t out __attribute__((aligned(64))); /* relaxed, with those below it */
-  size_t live, peak; /* relaxed: without what caches know */
-  uint64_t requests, frees, refused; /* relaxed */
+  size_t taken, peak; /* relaxed; bytes of blocks, those in caches too; and the most that was live */
+  /* For the peak, relaxed: what a thread that took memory had cached when that was looked at, and up to how much taken it
+   * is not looked at again */
+  size_t cached, looked_until;
+  uint64_t blocks, requests, refused; /* relaxed; blocks as `taken`, requests without those that caches know of */
   /* Registry lock. */
   hak_heap *first_child __attribute__((aligned(64))); /* relaxed */
   hak_heap *next_sibling, *prev_sibling, *next, *prev;
@@ -76,7 +79,7 @@ struct hakmem_heap {
   unsigned percent; /* of the callback, as the next two */
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
-  struct hak_heap_cache *caches; /* threads' caches of it; registry lock */
+  struct hak_heap_cache *caches; /* threads' caches of it; registry lock, relaxed */
   /* A fork's child: blocks that did not count are lost in caches of the parent's threads; registry lock */
   bool has_lost;
   /* The heap's own lock (hak_heap_lock). */
@@ -108,7 +111,7 @@ HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed
 
 #define HAK_HEAP_PIECE_BYTES ((size_t)8192) /* of a class; then it has slabs */
 
-HAK_INLINE uint32_t hak_heap_owner(const hak_heap *h) { return HAK_OWNER_HEAPS + h->index; }
+HAK_INLINE uint32_t hak_heap_index(const hak_heap *h) { return h->owner - HAK_OWNER_HEAPS; }
 
 /* --- registry.c: which heaps there are, and what counts to their limits --- */
 
@@ -122,11 +125,11 @@ typedef struct hak_shared_lock {
 } __attribute__((aligned(64))) hak_shared_lock; /* a cache line: who has one does not disturb who has the next */
 extern hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 HAK_INLINE hak_lock *hak_heap_lock(const hak_heap *heap) {
-  return &hak_heap_own_locks[heap->index % HAK_HEAP_LOCKS].lock;
+  return &hak_heap_own_locks[hak_heap_index(heap) % HAK_HEAP_LOCKS].lock;
 }
 /* Bins of one heap follow each other, and so have different ones. */
 HAK_INLINE uint32_t hak_heap_bin_place(const hak_heap *heap, unsigned class_code) {
-  return (heap->index * (HAK_CLASS_COUNT | 1u) + class_code) % HAK_HEAP_LOCKS;
+  return (hak_heap_index(heap) * (HAK_CLASS_COUNT | 1u) + class_code) % HAK_HEAP_LOCKS;
 }
 HAK_INLINE hak_lock *hak_heap_bin_lock(const hak_heap *heap, unsigned class_code) {
   return &hak_heap_bin_locks[hak_heap_bin_place(heap, class_code)].lock;
@@ -174,9 +177,23 @@ size_t hak_heap_count(void); /* without deleted ones */
 bool hak_heap_some(void);    /* of either */
 uint32_t hak_heap_indices(void); /* indices up to which heaps have theirs */
 
+HAK_INLINE size_t hak_heap_most(const hak_heap *heap) {
+  return hak_min_size(hak_load_relaxed(&heap->limit), hak_load_relaxed(&heap->share));
+}
+HAK_INLINE bool hak_heap_has_room(const hak_heap *heap, size_t out, size_t bytes) {
+  size_t most = hak_heap_most(heap);
+  return out <= most && bytes <= most - out;
+}
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too
  * low, or whose callback is due. */
-hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
+hak_heap *hak_heap_charge_all(hak_heap *heap, size_t bytes);
+HAK_INLINE hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
+  size_t out = hak_load_relaxed(&heap->out);
+  bool done = HAK_LIKELY(heap->parent == NULL) && HAK_LIKELY(hak_heap_has_room(heap, out, bytes)) &&
+              HAK_LIKELY(__atomic_compare_exchange_n(&heap->out, &out, out + bytes, false, __ATOMIC_RELAXED,
+                                                     __ATOMIC_RELAXED));
+  return done ? NULL : hak_heap_charge_all(heap, bytes);
+}
 /* Whom that would return now. */
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes);
 /* Whether a block for which so many bytes are to be charged is refused for good, without a look at any thread: while
@@ -199,19 +216,44 @@ HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) 
   while (heap != NULL && heap != above) heap = heap->parent;
   return heap != NULL;
 }
-/* A block of so many bytes is the program's, or was, without a cache. */
-void hak_heap_note_alloc(hak_heap *heap, size_t bytes);
-void hak_heap_note_free(hak_heap *heap, size_t bytes);
+void hak_heap_raise_peak_slowly(hak_heap *heap, size_t taken);
+void hak_heap_set_peak(hak_heap *heap, size_t live);
+HAK_INLINE void hak_heap_raise_peak(hak_heap *heap, size_t taken) {
+  size_t peak = hak_load_relaxed(&heap->peak);
+  if (taken <= peak) return;
+  /* Without caches all that is taken is live */
+  bool done = HAK_LIKELY(hak_load_relaxed(&heap->caches) == NULL) &&
+              HAK_LIKELY(__atomic_compare_exchange_n(&heap->peak, &peak, taken, false, __ATOMIC_RELAXED,
+                                                     __ATOMIC_RELAXED));
+  if (!done) hak_heap_raise_peak_slowly(heap, taken);
+}
+/* So many blocks, of so many bytes, leave the heap's memory, and come back. */
+HAK_INLINE void hak_heap_note_taken(hak_heap *heap, unsigned blocks, size_t bytes) {
+  size_t taken = hak_add_relaxed(&heap->taken, bytes);
+  hak_add_relaxed(&heap->blocks, blocks);
+  hak_heap_raise_peak(heap, taken);
+}
+void hak_heap_note_put(hak_heap *heap, unsigned blocks, size_t bytes);
 void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
-/* `live`: without what caches know, and so below 0 where others have freed what one of them counts. */
-void hak_heap_raise_peak(hak_heap *heap, size_t live);
+/* One that is the program's at once. */
+HAK_INLINE void hak_heap_note_served(hak_heap *heap, size_t bytes) {
+  hak_heap_note_taken(heap, 1, bytes);
+  hak_add_relaxed(&heap->requests, 1);
+}
+
+/* How a request ended. */
+typedef struct hak_heap_try {
+  void *p;            /* NULL: no */
+  hak_heap *refuser;  /* the heap whose limit, or callback, is in the way; NULL: memory is out */
+} hak_heap_try;
 
 /* --- pieces.c; the heap's lock --- */
 
-/* Bytes are a multiple of HAK_GRANULE, align a power of two of at most HAK_PIECE_SIZE. NULL: no memory. */
 #define HAK_PIECE_SIZE ((size_t)4096)
 #define HAK_PIECES_MOST (HAK_SHARED_MAX / HAK_PIECE_SIZE) /* adjacent ones that a block may have */
-void *hak_piece_alloc(hak_heap *heap, size_t bytes, size_t align);
+/* What of a class goes into pieces, with the size of the class, which is what hakmem_good_size says. Aligned classes
+ * too, up to HAK_PIECE_SIZE: the alignment is kept there by leaving bytes out. Takes the lock. */
+hak_heap_try hak_piece_take(hak_heap *heap, unsigned class_code, size_t align);
 /* The block is free again; its bytes. Another verdict than OK: nothing has changed. */
 hak_verdict hak_piece_free(hak_heap *heap, hak_span *span, const void *p, size_t *bytes, bool *purge_due);
 /* Bytes of the block that starts at p; 0: none does. */
@@ -234,12 +276,6 @@ extern hak_lock hak_pieces_lock;
 /* The entry of the heap's spans, if it is still the heap's; else NULL. Under its lock. */
 hak_span *hak_heap_span_at(const hak_heap *heap, uint32_t place);
 
-/* How a request ended. */
-typedef struct hak_heap_try {
-  void *p;            /* NULL: no */
-  hak_heap *refuser;  /* the heap whose limit, or callback, is in the way; NULL: memory is out */
-} hak_heap_try;
-
 /* Where a block of the size and alignment comes from: a class, or HAK_CLASS_COUNT: none, it is large. */
 unsigned hak_heap_class(size_t size, size_t align);
 /* Without a cache. */
@@ -250,20 +286,20 @@ hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool
 void *hak_heap_take_ready(hak_heap *heap, unsigned class_code);
 /* The same of a block of a slab that comes back; `tag` is its slab's. False: take the long way. */
 bool hak_heap_put_ready(uint32_t tag, void *p, hak_deferred *deferred);
-/* Up to `wanted` blocks of a class that has slabs, for a cache; charges: each is charged. *refuser as above. */
-unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, bool charges,
-                       hak_heap **refuser);
+/* Up to `wanted` blocks of a class that has slabs, for a cache; charges: each is charged. *refuser as above. Under the
+ * lock of the class's bin, as the cache's part of it: a fork has both or neither. */
+unsigned hak_heap_take_locked(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, bool charges,
+                              hak_heap **refuser);
 HAK_INLINE bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code) {
   return hak_load_relaxed(&heap->bumped[class_code]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
 }
-/* Where blocks come back from. Those that caches had aside are not charged; of the program is one, which counts. */
-typedef enum hak_heap_from { HAK_HEAP_FROM_ASIDE, HAK_HEAP_FROM_CACHE, HAK_HEAP_FROM_PROGRAM } hak_heap_from;
-/* Where this was the last block of a deleted heap, as of those below, it ends in a slow exit. */
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_heap_from from,
-                  hak_deferred *deferred);
-/* The same of large blocks. */
-void hak_heap_put_large(hak_heap *heap, void *const *blocks, unsigned count, hak_heap_from from,
-                        hak_deferred *deferred);
+/* Blocks come back, under the same lock; not charged: caches had them aside. Where this was the last block of a deleted
+ * heap, as of those below, it ends in a slow exit. */
+void hak_heap_put_locked(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, bool charged,
+                         hak_deferred *deferred);
+/* The same of large blocks, under the heap's lock. */
+void hak_heap_put_large_locked(hak_heap *heap, void *const *blocks, unsigned count, bool charged,
+                               hak_deferred *deferred);
 /* Bytes of the large block that starts at p; 0: none does, or it is of a piece. */
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of the heap's: class_code is that of its slab, HAK_CLASS_COUNT: it is in none. */
@@ -306,8 +342,6 @@ hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned c
 unsigned hak_heap_large_class(size_t bytes);
 /* False: there is no cache for it. */
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
-/* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
-void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads' caches. One that its thread is at is waited for, some microseconds; where that thread
@@ -336,12 +370,14 @@ void hak_heap_decay(hak_deferred *deferred);
 void hak_heap_decay_others(hak_deferred *deferred);
 /* The thread ends: flushes, and gives the caches' memory back. */
 void hak_heap_end_thread(hak_deferred *deferred);
-/* What caches know of a heap's counts; racy but while they rest. */
+/* What caches have of a heap, NULL: of all, and have served; racy but while they rest. */
 typedef struct hak_heap_counts {
-  int64_t live;
-  uint64_t requests, frees;
+  size_t bytes;
+  uint64_t blocks, requests;
 } hak_heap_counts;
-hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *heap);
+hak_heap_counts hak_heap_cached_locked(const hak_heap *heap);
+/* The same of one cache. */
+void hak_heap_add_cached(hak_heap_counts *sum, const struct hak_heap_cache *cache);
 
 /* --- figures.c: what statistics show --- */
 

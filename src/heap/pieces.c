@@ -23,12 +23,11 @@ typedef struct hak_shelf {
 _Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16,
                "one metadata block a span, and as many pieces as `free_pieces` has bits");
 
-hak_lock hak_pieces_lock;
 static hak_span *with_room; /* spans that have a free piece */
 
 static shelf *shelf_of(const hak_span *s) { return s->shelf; }
 static shelf *shelf_of_piece(const hak_piece *k) { return (shelf *)hak_align_down((uintptr_t)k, HAK_META_SIZE); }
-static uint64_t *starts_of(const hak_span *s) { return hak_region_bits(hak_pool_region_of(s), s); }
+HAK_INLINE uint64_t *starts_of(const hak_span *s) { return hak_region_bits(hak_pool_region_of(s), s); }
 
 static bool has_bit(const uint64_t *bits, size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 static void set_bit(uint64_t *bits, size_t i) { bits[i / 64] |= (uint64_t)1 << (i % 64); }
@@ -161,7 +160,7 @@ HAK_INLINE void *bump(hak_piece *k, size_t at, size_t bytes) {
 }
 
 static HAK_NOINLINE void *alloc_in_new(hak_heap *h, size_t bytes) {
-  hak_piece *k = take_pieces(hak_heap_owner(h), (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
+  hak_piece *k = take_pieces(h->owner, (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
   if (k == NULL) return NULL;
   link_piece(h, k);
   /* Bumped on is the one that has more room. */
@@ -169,12 +168,30 @@ static HAK_NOINLINE void *alloc_in_new(hak_heap *h, size_t bytes) {
   return bump(k, 0, bytes);
 }
 
-void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
+HAK_INLINE void *alloc(hak_heap *h, size_t bytes, size_t align) {
   hak_assert_held(hak_heap_lock(h));
   HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE &&
              align <= HAK_PIECE_SIZE);
   size_t at = h->current == NULL ? SIZE_MAX : place_in(h->current, bytes, align);
   return HAK_LIKELY(at != SIZE_MAX) ? bump(h->current, at, bytes) : alloc_in_new(h, bytes);
+}
+
+hak_heap_try hak_piece_take(hak_heap *h, unsigned c, size_t align) {
+  hak_heap_try t = {0};
+  size_t bytes = hak_class_size(c);
+  hak_lock_take(hak_heap_lock(h));
+  t.refuser = hak_heap_charge(h, bytes);
+  if (HAK_LIKELY(t.refuser == NULL)) {
+    t.p = alloc(h, bytes, align);
+    if (HAK_LIKELY(t.p != NULL)) {
+      hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
+      hak_heap_note_served(h, bytes);
+    } else {
+      hak_heap_charge_back(h, bytes);
+    }
+  }
+  hak_lock_drop(hak_heap_lock(h));
+  return t;
 }
 
 static size_t granule_of(const void *p) { return ((uintptr_t)p % HAK_SPAN_SIZE) / HAK_GRANULE; }
@@ -224,7 +241,7 @@ hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *byte
   if (start >= first + k->used) return HAK_VERDICT_FREE_MEMORY;
   if (!has_bit(starts, start)) return HAK_VERDICT_NO_BLOCK_START;
   if (!has_bit(live, start)) return HAK_VERDICT_DOUBLE_FREE;
-  HAK_ASSERT(k->live > 0 && hak_load_relaxed(&k->owner) == hak_heap_owner(h));
+  HAK_ASSERT(k->live > 0 && hak_load_relaxed(&k->owner) == h->owner);
   *bytes = length_of(k, starts, start) * HAK_GRANULE;
   clear_bit(live, start);
   k->live--;

@@ -11,7 +11,7 @@ _Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadat
 
 _Static_assert(HAK_CLASS_COUNT < HAK_HEAP_LOCKS, "the bins of a heap have different locks");
 
-hak_lock hak_heaps_lock;
+hak_lock hak_heaps_lock, hak_pieces_lock;
 /* Chunks of entries, metadata blocks that stay. Written under the lock, released; read by any thread. */
 static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
 static uint32_t indices;     /* used so far; relaxed */
@@ -26,7 +26,7 @@ hak_heap *hak_heaps_ended;
 hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 static hak_shared_lock end_locks[END_LOCKS];
 
-hak_lock *hak_heap_end_lock(const hak_heap *h) { return &end_locks[h == NULL ? 0 : h->index % END_LOCKS].lock; }
+hak_lock *hak_heap_end_lock(const hak_heap *h) { return &end_locks[h == NULL ? 0 : hak_heap_index(h) % END_LOCKS].lock; }
 
 static hak_heap_entry *entry_at(uint32_t index) {
   hak_heap_entry *chunk =
@@ -34,7 +34,7 @@ static hak_heap_entry *entry_at(uint32_t index) {
   return chunk == NULL ? NULL : &chunk[index % CHUNK];
 }
 
-hak_heap_entry *hak_heap_entry_of(const hak_heap *h) { return entry_at(h->index); }
+hak_heap_entry *hak_heap_entry_of(const hak_heap *h) { return entry_at(hak_heap_index(h)); }
 
 hak_heap *hak_heap_at_entry(const hak_heap_entry *entry) {
   hak_heap *h = hak_load_acquire(&entry->heap);
@@ -79,7 +79,7 @@ static void begin_life_locked(hak_heap *h, hak_heap *parent) {
     if (h->next_sibling != NULL) h->next_sibling->prev_sibling = h;
     hak_store_relaxed(&parent->first_child, h);
   }
-  hak_heap_entry *entry = entry_at(h->index);
+  hak_heap_entry *entry = entry_at(hak_heap_index(h));
   hak_store_relaxed(&entry->life, h->life);
   hak_store_release(&entry->heap, h);
 }
@@ -116,8 +116,9 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
     h->share = SIZE_MAX;
     if (o->name != NULL) strcpy(h->name, o->name);
     hak_lock_take(&hak_heaps_lock);
-    bool has_index = take_index(&h->index);
-    h->mappings.owner = hak_heap_owner(h);
+    uint32_t index = 0;
+    bool has_index = take_index(&index);
+    h->owner = h->mappings.owner = HAK_OWNER_HEAPS + index;
     if (has_index) link_locked(h, o->parent);
     hak_lock_drop(&hak_heaps_lock);
     if (has_index) return h;
@@ -128,9 +129,9 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
 }
 
 bool hak_heap_exists(const hak_heap *h) {
-  uint32_t index = h->index;
-  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX &&
-         hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->life != 0;
+  uint32_t owner = h->owner;
+  return (uintptr_t)h % HAK_META_SIZE == 0 && owner - HAK_OWNER_HEAPS < HAK_HEAPS_MAX &&
+         hak_heap_of_owner(owner) == h && h->life != 0;
 }
 
 static void leave_parent(hak_heap *h, bool counts) {
@@ -148,15 +149,18 @@ static void leave_parent(hak_heap *h, bool counts) {
 /* What threads have cached of a life that ends is nobody's. */
 static void disown_caches_locked(hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
-  for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
-  h->caches = NULL;
+  for (hak_heap_cache *k = h->caches; k != NULL; k = k->next) {
+    hak_store_relaxed(&k->open, HAK_HEAP_NOBODY);
+    hak_store_relaxed(&k->owner, HAK_HEAP_NOBODY);
+  }
+  hak_store_relaxed(&h->caches, NULL);
 }
 
 static void end_life_locked(hak_heap *h, bool counts) {
   hak_assert_held(&hak_heaps_lock);
   HAK_ASSERT(h->first_child == NULL && h->life != 0);
   leave_parent(h, counts);
-  hak_heap_entry *entry = entry_at(h->index);
+  hak_heap_entry *entry = entry_at(hak_heap_index(h));
   hak_store_relaxed(&entry->life, 0);
   hak_store_release(&entry->heap, NULL);
   hak_store_relaxed(&h->life, 0);
@@ -210,10 +214,10 @@ static void unlink_locked(hak_heap *h, bool counts) {
 
 void hak_heap_release(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
-  hak_heap_entry *entry = entry_at(h->index);
+  hak_heap_entry *entry = entry_at(hak_heap_index(h));
   HAK_ASSERT(h->life == 0 && entry->heap == NULL && entry->life == 0);
   hak_store_release(&entry->heap, (hak_heap *)((uintptr_t)free_index * 2 + 1));
-  free_index = h->index + 1;
+  free_index = hak_heap_index(h) + 1;
   h->is_released = true;
   h->shown++;
   hak_heap *goes = hide_locked(h);
@@ -230,8 +234,8 @@ void hak_heap_end_life(hak_heap *h, bool is_top, bool stays) {
 HAK_COLD void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
   HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mappings.root == NULL);
   hak_lock_take(&hak_heaps_lock);
-  h->out = h->live = h->peak = 0;
-  h->requests = h->frees = h->refused = 0;
+  h->out = h->taken = h->peak = h->cached = h->looked_until = 0;
+  h->blocks = h->requests = h->refused = 0;
   memset(h->bins, 0, sizeof h->bins);
   memset(h->bumped, 0, sizeof h->bumped);
   begin_life_locked(h, parent);
@@ -435,19 +439,10 @@ bool hak_heap_caches(const hak_heap *h) {
 
 /* --- what counts --- */
 
-static size_t most_of(const hak_heap *h) {
-  return hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
-}
-
-static bool has_room(const hak_heap *h, size_t out, size_t bytes) {
-  size_t most = most_of(h);
-  return out <= most && bytes <= most - out;
-}
-
 static bool charge_one(hak_heap *h, size_t bytes) {
   size_t out = hak_load_relaxed(&h->out);
   do {
-    if (HAK_UNLIKELY(!has_room(h, out, bytes))) return false;
+    if (HAK_UNLIKELY(!hak_heap_has_room(h, out, bytes))) return false;
   } while (!__atomic_compare_exchange_n(&h->out, &out, out + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return true;
 }
@@ -458,7 +453,7 @@ static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes)
 
 /* Below 0: the sum has to fall. */
 static int64_t room_of_one(const hak_heap *h) {
-  return (int64_t)(hak_min_size(most_of(h), INT64_MAX) - hak_load_relaxed(&h->out));
+  return (int64_t)(hak_min_size(hak_heap_most(h), INT64_MAX) - hak_load_relaxed(&h->out));
 }
 
 size_t hak_heap_room(const hak_heap *h) {
@@ -469,14 +464,14 @@ size_t hak_heap_room(const hak_heap *h) {
 
 hak_heap *hak_heap_refuser(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
-    if (!has_room(h, hak_load_relaxed(&h->out), bytes)) return h;
+    if (!hak_heap_has_room(h, hak_load_relaxed(&h->out), bytes)) return h;
   }
   return NULL;
 }
 
 /* Where a heap above would refuse, those below it are not charged for a moment: others' requests would be refused by
  * these, which have room. */
-hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
+hak_heap *hak_heap_charge_all(hak_heap *heap, size_t bytes) {
   hak_heap *refuser = heap->parent == NULL ? NULL : hak_heap_refuser(heap, bytes);
   if (refuser != NULL) return refuser;
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
@@ -527,7 +522,7 @@ static HAK_COLD void leave_limit(hak_heap *h, size_t out, uint32_t word) {
 /* The sum is looked at between two looks that find it drained, with no end of that between them. */
 static bool refuses_drained(const hak_heap *h, size_t bytes) {
   uint32_t drained = hak_heap_drained(h);
-  return drained != 0 && !has_room(h, hak_load_acquire(&h->out), bytes) && hak_heap_drained(h) == drained;
+  return drained != 0 && !hak_heap_has_room(h, hak_load_acquire(&h->out), bytes) && hak_heap_drained(h) == drained;
 }
 
 bool hak_heap_refuses(hak_heap *heap, size_t bytes) {
@@ -579,26 +574,11 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   }
 }
 
-void hak_heap_raise_peak(hak_heap *h, size_t live) {
-  if ((int64_t)live <= 0) return;
-  /* What others have freed meanwhile is in their caches' counts: but more than the limit, or what is charged, was never
-   * live. */
-  live = hak_min_size(live, hak_max_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->out)));
-  size_t peak = hak_load_relaxed(&h->peak);
-  while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
-}
-
-void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
-  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, bytes));
-  hak_add_relaxed(&h->requests, 1);
+void hak_heap_note_put(hak_heap *h, unsigned blocks, size_t bytes) {
+  hak_sub_relaxed(&h->taken, bytes);
+  hak_sub_relaxed(&h->blocks, blocks);
 }
 
 void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
-  hak_heap_raise_peak(h, hak_add_relaxed(&h->live, after - before));
-}
-
-void hak_heap_note_free(hak_heap *h, size_t bytes) {
-  hak_sub_relaxed(&h->live, bytes);
-  hak_add_relaxed(&h->frees, 1);
+  hak_heap_raise_peak(h, hak_add_relaxed(&h->taken, after - before));
 }

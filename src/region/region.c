@@ -14,6 +14,7 @@ hak_region hak_main_region;
 /* Until the first region above every address, so that an old base with a new limit matches nothing. */
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
+uintptr_t hak_main_spans;
 
 hak_region *hak_latest_region;
 
@@ -268,6 +269,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);
   if (r == &hak_main_region) {
     hak_store_relaxed(&hak_main_base, r->base);
+    hak_store_relaxed(&hak_main_spans, (uintptr_t)r->spans - (r->base >> HAK_SPAN_SHIFT) * sizeof(hak_span));
     hak_store_release(&hak_main_limit, r->limit);
   }
   return true;

@@ -142,6 +142,9 @@ extern hak_region hak_main_region;
  * that allocated it, and so sees limit and tags; for a wild pointer either answer is good. */
 extern HAK_HIDDEN uintptr_t hak_main_base;
 extern HAK_HIDDEN size_t hak_main_limit;
+/* Where its metadata would be of the span at address 0: by address >> HAK_SPAN_SHIFT it is an array of all spans there
+ * are. */
+extern HAK_HIDDEN uintptr_t hak_main_spans;
 
 /* Hardened build: the last span of each so many is nobody's, and inaccessible: no run of 1 MiB misses one. */
 #define HAK_GUARD_PERIOD 16
@@ -258,10 +261,9 @@ HAK_INLINE uint64_t *hak_region_bits(const hak_region *region, const hak_span *s
 HAK_INLINE uint8_t *hak_region_held_byte(const hak_region *region, size_t offset) {
   return &region->held[offset / HAK_GRANULE];
 }
-/* Where the main region's metadata would be of the span at address 0: by address >> HAK_SPAN_SHIFT it is an array of
- * all spans there are. */
-HAK_INLINE uintptr_t hak_region_main_spans(uintptr_t base) {
-  return (uintptr_t)hak_main_region.spans - (base >> HAK_SPAN_SHIFT) * sizeof(hak_span);
+/* Of an address in the main region; `spans`: hak_main_spans. */
+HAK_INLINE hak_span *hak_region_main_span(uintptr_t spans, uintptr_t address) {
+  return (hak_span *)(spans + (address >> HAK_SPAN_SHIFT) * sizeof(hak_span));
 }
 /* Bytes of tables that `spans` spans have; and whole pages of those that are accessible, where the region is up to span
  * `end`. */

@@ -254,7 +254,7 @@ static size_t check_pieces_of(const hak_heap *h) {
   size_t out = 0, count = 0, live;
   const hak_piece *prev = NULL;
   for (const hak_piece *k = h->pieces; k != NULL; prev = k, k = k->next) {
-    const char *fault = hak_piece_fault(k, hak_heap_owner(h), &live);
+    const char *fault = hak_piece_fault(k, h->owner, &live);
     expect(fault == NULL, "piece %p: %s", (void *)hak_piece_address(k), fault);
     expect(k->prev == prev, "piece %p: broken back link", (void *)hak_piece_address(k));
     out += live;
@@ -269,7 +269,7 @@ static void check_heap(hak_heap *h) {
   hak_heap_take_locks(h);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     const hak_slab_set *bins = h->bins[c / HAK_HEAP_BINS];
-    if (bins != NULL) check_slab_set(&bins[c % HAK_HEAP_BINS], HAK_TAG(hak_heap_owner(h), c + 1));
+    if (bins != NULL) check_slab_set(&bins[c % HAK_HEAP_BINS], HAK_TAG(h->owner, c + 1));
   }
   size_t out = check_spans_of(h) + check_pieces_of(h) + hak_load_relaxed(&h->mapped),
          charged = hak_load_relaxed(&h->out);

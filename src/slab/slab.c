@@ -319,7 +319,7 @@ static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const vo
 HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, bool further,
                             hak_verdict *verdict, bool *purge_due) {
   const uintptr_t base = hak_load_relaxed(&hak_main_base);
-  const uintptr_t spans = hak_region_main_spans(base);
+  const uintptr_t spans = hak_load_relaxed(&hak_main_spans);
   const size_t limit = hak_load_acquire(&hak_main_limit);
   const uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
   void *const *const end = blocks + count;
@@ -328,7 +328,7 @@ HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks
     uintptr_t p = (uintptr_t)end[at];
     hak_span *s = further && HAK_UNLIKELY(p - base >= limit)
                       ? hak_region_span(hak_region_find((void *)p), (void *)p)
-                      : ((hak_span *)(spans + (p >> HAK_SPAN_SHIFT) * sizeof(hak_span)))->head;
+                      : hak_region_main_span(spans, p)->head;
     uint64_t index, rest = hak_multiply(p - s->start, reciprocal, &index);
     if (HAK_UNLIKELY(rest >= reciprocal) || HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) ||
         HAK_UNLIKELY((uint16_t)index >= s->bumped))

@@ -37,8 +37,7 @@ struct Model {
   size_t limit = 0, live = 0, blocks = 0, total = 0, peak = 0;
   uint64_t refused = 0, served_least = 0, served_most = 0; /* a resize may count as a request */
   bool has_callback = false;
-  pthread_t user = {};
-  bool shared = false; /* by more threads than one: what their caches know of the peak is not all in it */
+  bool is_cached = false; /* the peak has what threads have cached, too */
 };
 
 /* At most what a request is charged: its class, whole spans, or pages of a mapping; in pieces it may be less. */
@@ -155,23 +154,16 @@ bool Heaps::has_room(unsigned id, size_t size) const {
   return true;
 }
 
-void note_user(Model *m) {
-  if (m->user != pthread_t{} && !pthread_equal(m->user, pthread_self())) m->shared = true;
-  m->user = pthread_self();
-}
-
 void Heaps::charge(unsigned id, size_t bytes) {
   Model &own = heaps_.at(id);
   own.live += bytes;
   own.blocks++;
-  note_user(&own);
   own.peak = std::max(own.peak, own.live);
   for (; id != kMain; id = heaps_.at(id).parent) heaps_.at(id).total += bytes;
 }
 
 void Heaps::uncharge(unsigned id, size_t bytes) {
   Model &own = heaps_.at(id);
-  note_user(&own);
   own.live -= bytes;
   own.blocks--;
   for (; id != kMain; id = heaps_.at(id).parent) heaps_.at(id).total -= bytes;
@@ -319,6 +311,7 @@ void Heaps::make_heap() {
   m.heap = heap;
   m.parent = parent;
   m.limit = options.limit;
+  m.is_cached = options.flags == 0;
   if (!ids_.emplace(heap, next_id_).second) finding("a new heap is one that there is");
   heaps_[next_id_] = m;
   if (hakmem_heap_parent(heap) != options.parent) finding("the parent is another");
@@ -531,6 +524,7 @@ void Heaps::end_heap(End how) {
       again.parent = m.parent;
       again.limit = m.limit;
       again.has_callback = m.has_callback;
+      again.is_cached = m.is_cached;
       m = again;
       check_stats(id);
       continue;
@@ -593,7 +587,7 @@ void Heaps::check_stats(unsigned id) {
     finding("%zu requests, not %zu to %zu", static_cast<size_t>(s.requests), static_cast<size_t>(m.served_least), static_cast<size_t>(m.served_most));
   if (s.refused != m.refused) finding("%zu refusals, not %zu", static_cast<size_t>(s.refused), static_cast<size_t>(m.refused));
   if (s.held < s.live) finding("%zu bytes are held, and %zu live", s.held, s.live);
-  if (s.peak < s.live || s.peak > (m.shared ? SIZE_MAX / 2 : m.peak))
+  if (s.peak < s.live || s.peak > (m.is_cached ? SIZE_MAX / 2 : m.peak))
     finding("the peak is %zu, %zu are live, and at most %zu were", s.peak, s.live, m.peak);
 }
 

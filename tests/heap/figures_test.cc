@@ -78,8 +78,8 @@ TEST(Stats, CountBlocksBytesAndRequests) {
       ASSERT_EQ(s.blocks, blocks.size());
       ASSERT_EQ(s.requests, requests);
       ASSERT_GE(s.held, live);
-      ASSERT_GE(s.peak, live);
-      ASSERT_LE(s.peak, peak);
+      ASSERT_GE(s.peak, flags != 0 ? peak : live);
+      ASSERT_LE(s.peak, flags != 0 ? peak : peak + 64 * KIB);
     }
     EXPECT_EQ(heap.stats().refused, 0u);
     for (void *p : blocks) hakmem_free(p);
@@ -90,7 +90,7 @@ TEST(Stats, CountBlocksBytesAndRequests) {
   }
 }
 
-// One thread: the peak is the most that was live, whatever is cached.
+// The peak is the most that was live; where blocks are cached, give or take what the cache takes at a time.
 TEST(Stats, PeakOfOneThread) {
   for (unsigned flags : {0u, HAKMEM_HEAP_UNCACHED}) {
     Heap heap(size_t{0}, nullptr, flags);
@@ -101,13 +101,13 @@ TEST(Stats, PeakOfOneThread) {
       blocks.clear();
     }
     size_t usable = hakmem_malloc_usable_size(hakmem_heap_malloc(heap, 200));
-    EXPECT_LE(heap.stats().peak, 3001 * usable);
-    EXPECT_GE(heap.stats().peak, 3000 * usable);
+    size_t batch = flags != 0 ? 0 : 32 * KIB;
+    EXPECT_LE(heap.stats().peak, 3001 * usable + batch);
+    EXPECT_GE(heap.stats().peak, 3000 * usable - batch);
   }
 }
 
-// Of several threads what was live at once, as it was shown, stays the least that the peak is; also where others free, and count that in
-// caches of their own, which stay below 0 until they are added up.
+// Of several threads what was live at once, as it was shown, stays the least that the peak is; also where others free.
 TEST(Stats, APeakThatWasShownStays) {
   Heap heap;
   constexpr size_t COUNT = 1000, SIZE = 1000;
@@ -140,7 +140,8 @@ TEST(Stats, ThePeakOfBeforeALimitStays) {
     size_t live = heap.live();
     hakmem_heap_set_limit(heap, 16);
     for (void *p : blocks) hakmem_free(p);
-    EXPECT_EQ(heap.stats().peak, live) << size;
+    EXPECT_GE(heap.stats().peak, live) << size;
+    EXPECT_LE(heap.stats().peak, live + 64 * KIB) << size;
   }
 }
 

@@ -278,7 +278,7 @@ TEST_F(Heaps, AFaultBehindOneIsExplained) {
     void *p = hakmem_heap_malloc(h, 1000);
     size_t index = hak_region_index(r, p);
     const hak_span *s = hak_region_span_at(r, index);
-    bool is_slab = hak_region_slab_code(r, index) == HAK_CODE_IN_HEAP && hak_code_is_class(HAK_TAG_CODE(s->tag)) && HAK_TAG_OWNER(s->tag) == hak_heap_owner(h);
+    bool is_slab = hak_region_slab_code(r, index) == HAK_CODE_IN_HEAP && hak_code_is_class(HAK_TAG_CODE(s->tag)) && HAK_TAG_OWNER(s->tag) == h->owner;
     if (is_slab && hak_region_is_guard(index + 1)) last = reinterpret_cast<char *>(s->start) + (s->blocks - 1u) * 1024;
   }
   ASSERT_NE(last, nullptr);

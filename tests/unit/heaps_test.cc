@@ -45,7 +45,12 @@ class Heaps : public testing::Test {
     std::vector<void *> blocks;
     for (int i = 0; i < 2000; i++) blocks.push_back(hakmem_heap_malloc(heap, 100));
     for (void *p : blocks) hakmem_free(p);
-    ASSERT_NE(hak_heap_cache_of(hak_tls.cache, heap), nullptr);
+    ASSERT_NE(hak_heap_find_own(heap->owner), nullptr);
+  }
+  static size_t cached_bytes(const hak_heap_cache *k) {
+    hak_heap_counts sum = {};
+    hak_heap_add_cached(&sum, k);
+    return sum.bytes;
   }
   // Whether another thread is through with it while the lock is held.
   static bool ends_beside(hak_lock *lock, std::function<void()> what) {
@@ -143,8 +148,8 @@ TEST_F(Heaps, WhoseCachesAreInUseKeepThemWhenMemoryGoesBack) {
   hak_heap_cache *k = nullptr;
   user.run([&] {
     use();
-    k = hak_heap_cache_of(hak_tls.cache, heap);
-    hak_heap_enter(k);
+    k = hak_heap_find_own(heap->owner);
+    ASSERT_TRUE(hak_heap_enter(k, heap->owner));
   });
   fake_os::reset();
   hakmem_purge();
@@ -160,7 +165,7 @@ TEST_F(Heaps, WhoseThreadsAreEndingHaveNothingToTake) {
   Actor user(0);
   user.run([&] {
     use();
-    hak_heap_cache *k = hak_heap_cache_of(hak_tls.cache, heap);
+    hak_heap_cache *k = hak_heap_find_own(heap->owner);
     hakmem_heap_destroy(std::exchange(heap, nullptr));
     hak_store_relaxed(&k->life, uint64_t{0});
   });
@@ -201,18 +206,18 @@ TEST_F(Heaps, HaveNothingInSleepersCachesThatAProgramGrowsBy) {
   hak_heap_cache *asleep = nullptr, *in_use = nullptr;
   sleeper.run([&] {
     use();
-    asleep = hak_heap_cache_of(hak_tls.cache, heap);
+    asleep = hak_heap_find_own(heap->owner);
   });
   stopped.run([&] {
     use();
-    in_use = hak_heap_cache_of(hak_tls.cache, heap);
-    hak_heap_enter(in_use);
+    in_use = hak_heap_find_own(heap->owner);
+    ASSERT_TRUE(hak_heap_enter(in_use, heap->owner));
   });
-  ASSERT_GT(asleep->magazines, 0u);
+  ASSERT_GT(cached_bytes(asleep), 0u);
   unsigned barriers = fake_os::count(fake_os::BARRIER);
   for (int i = 0; i < 300; i++) blocks.push_back(hakmem_malloc(HAK_MIB));
-  EXPECT_EQ(asleep->magazines, 0u);
-  EXPECT_GT(in_use->magazines, 0u);
+  EXPECT_EQ(cached_bytes(asleep), 0u);
+  EXPECT_GT(cached_bytes(in_use), 0u);
   EXPECT_LE(fake_os::count(fake_os::BARRIER), barriers + 60);
   stopped.run([&] { hak_heap_leave(in_use); });
   for (void *p : blocks) hakmem_free(p);
