@@ -20,8 +20,8 @@ void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
 /* The same of p whose page map code in the main region is HAK_CODE_SAMPLED, where nothing of its heap is cached, or p
  * is large. False: take the long way. */
 bool hak_heap_free_ready(void *p);
-/* p in whole spans from `span` on, where it is, or, NULL, a mapping, which the kernel may move where `may_move` says so.
- * NULL: there is no room, or a limit is in the way though all that caches had of it is back; counts: that does. */
+/* p in whole spans from `span` on, where it is, or, NULL, a mapping, which the kernel may move where `may_move` says
+ * so. NULL: there is no room, or a limit is in the way though all that caches had of it is back; counts: that does. */
 void *hak_heap_resize(hak_heap *heap, hak_span *span, void *p, size_t size, bool may_move, bool counts,
                       hak_deferred *deferred);
 /* The same where it is; to the profile a resized block is a new one. */

@@ -202,7 +202,8 @@ static void put_one(hak_heap *h, unsigned c, void *p, hak_deferred *d) {
   hak_lock_drop(hak_heap_bin_lock(h, c));
 }
 
-/* One block, which is the program's at once: it counts where it is charged. makes: a new slab, where no other has one. */
+/* One block, which is the program's at once: it counts where it is charged. makes: a new slab, where no other has
+ * one. */
 static HAK_NOINLINE hak_heap_try take_slab_block(hak_heap *h, unsigned c, bool makes) {
   hak_heap_try t = {0};
   hak_slab_set *b = makes ? make_bin(h, c) : bin_of(h, c);

@@ -13,8 +13,8 @@
 #define HAK_HEAPS_OF_THREAD 32
 #define HAK_LOADED_WORDS ((HAK_CLASS_COUNT + 63) / 64)
 
-/* A heap's cache is in one of two places of a thread, by the heap's owner in tags: where others have the first, as heaps
- * made a power of two apart do, it may be in the second. */
+/* A heap's cache is in one of two places of a thread, by the heap's owner in tags: where others have the first, as
+ * heaps made a power of two apart do, it may be in the second. */
 HAK_INLINE uint32_t hak_heap_first_place(uint32_t owner) { return owner % HAK_HEAPS_OF_THREAD; }
 HAK_INLINE uint32_t hak_heap_second_place(uint32_t owner) {
   /* An odd number of places further */
@@ -125,8 +125,8 @@ HAK_INLINE unsigned hak_heap_place_for(const hak_thread_heaps *th, uint32_t owne
   return hak_heap_cache_is_idle(th->caches[second]) && !hak_heap_cache_is_idle(th->caches[first]) ? second : first;
 }
 
-/* The short ways, as hak_tcache_enter and _leave, in constants: no call waits for what the one before has stored. False:
- * the thread is at it, but it is not open to blocks of the owner. */
+/* The short ways, as hak_tcache_enter and _leave, in constants: no call waits for what the one before has stored.
+ * False: the thread is at it, but it is not open to blocks of the owner. */
 HAK_INLINE bool hak_heap_enter(hak_heap_cache *k, uint32_t owner) {
   hak_store_folded(&k->quick, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */

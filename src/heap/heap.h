@@ -7,9 +7,9 @@
  * heap takes; the tag of their first span has the heap's index. A thread that uses a heap often has a cache for it
  * (cache.c).
  *
- * Counting: `taken` is what has left pieces and slabs, in thread caches or the program's: what caches have of it is told
- * by where the tops of their magazines stand. `out` is what of it is charged, to the limits of the heap and all above
- * it, before a block is taken.
+ * Counting: `taken` is what has left pieces and slabs, in thread caches or the program's: what caches have of it is
+ * told by where the tops of their magazines stand. `out` is what of it is charged, to the limits of the heap and all
+ * above it, before a block is taken.
  *
  * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache
  * against thieves (hak_heap_enter) before it takes the first. */
@@ -62,8 +62,8 @@ struct hakmem_heap {
   /* Written by each thread that charges or folds: a line of their own. */
   size_t out __attribute__((aligned(64))); /* relaxed, with those below it */
   size_t taken, peak; /* relaxed; bytes of blocks, those in caches too; and the most that was live */
-  /* For the peak, relaxed: what a thread that took memory had cached when that was looked at, and up to how much taken it
-   * is not looked at again */
+  /* For the peak, relaxed: what a thread that took memory had cached when that was looked at, and up to how much taken
+   * it is not looked at again */
   size_t cached, looked_until;
   uint64_t blocks, requests, refused; /* relaxed; blocks as `taken`, requests without those that caches know of */
   /* Registry lock. */

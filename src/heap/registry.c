@@ -26,7 +26,9 @@ hak_heap *hak_heaps_ended;
 hak_shared_lock hak_heap_own_locks[HAK_HEAP_LOCKS], hak_heap_bin_locks[HAK_HEAP_LOCKS];
 static hak_shared_lock end_locks[END_LOCKS];
 
-hak_lock *hak_heap_end_lock(const hak_heap *h) { return &end_locks[h == NULL ? 0 : hak_heap_index(h) % END_LOCKS].lock; }
+hak_lock *hak_heap_end_lock(const hak_heap *h) {
+  return &end_locks[h == NULL ? 0 : hak_heap_index(h) % END_LOCKS].lock;
+}
 
 static hak_heap_entry *entry_at(uint32_t index) {
   hak_heap_entry *chunk =
