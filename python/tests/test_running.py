@@ -203,6 +203,9 @@ def test_interrupt_keeps_whole_rounds_only():
     assert [len(found.costs(name)) for name in "ab"] == [2, 2]
 
 
+ONE_HEAP = Path(__file__).resolve().parents[2] / "build" / "release" / "bench" / "libone_heap.so"
+
+
 def test_counter_line_proves_service(build):
     served = hakmem_served(["/bin/true"], build / "libhakmem.so")
     assert served
@@ -224,6 +227,11 @@ def test_loader_proves_service_of_the_others(build):
     serves_nothing = Allocator("other", build / "libhakmem.so")
     assert peer_served(program, serves_nothing).startswith("NOT SERVED (libc.so")
     assert peer_served([str(build / "bench" / "missing")], floor).startswith("unknown")
+
+
+@pytest.mark.skipif(not ONE_HEAP.is_file(), reason="the library is not built")
+def test_a_library_that_serves_from_hakmem_serves():
+    assert peer_served(["/usr/bin/env"], Allocator("heap", ONE_HEAP)) == "yes"
 
 
 def test_system_calls_without_strace(monkeypatch):

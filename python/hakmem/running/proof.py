@@ -22,7 +22,7 @@ from hakmem.running.launching import Outcome, Start, run_once
 from hakmem.running.witness import BY_ITSELF, Runner
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
-COUNTER_MARK = b"[SS_OS_STATS]"
+COUNTER_MARK, LINKED_MARK = b"[SS_OS_STATS]", b"\0libhakmem.so"
 # What the run that proves it sets by itself.
 PROOF_SETTINGS = {"HAKMEM_SS_OS_STATS": "1", "HAKMEM_VERBOSE": "1"}
 SETTING = re.compile(r"\bHAKMEM_[A-Z0-9_]+=\S*")
@@ -199,9 +199,10 @@ def peer_served(
     asked = {**(settings or {}), **allocator.settings}
     start = Start(command, allocator.library, None, asked, 0.0, limit_s)
     providers, spans = malloc_providers(start, runner)
-    # The library itself may be a hakmem, which has handed out what was counted.
+    # The library itself may be a hakmem, or serve from one, which has handed out what was counted.
     library = allocator.library
-    of_library = library is not None and COUNTER_MARK in library.read_bytes()
+    found = b"" if library is None else library.read_bytes()
+    of_library = COUNTER_MARK in found or LINKED_MARK in found
     if programs.examine(command).holds_hakmem or (spans and not of_library):
         return f"{NOT_SERVED} (hakmem, which the program holds)"
     if not providers:
