@@ -228,7 +228,6 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
     builder.message.duration_nanos = (
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
-    builder.comment(DIFFERENCE)
     builder.comment(known_of_both(before.profile, after.profile))
     changes: dict[tuple[tuple[Place, ...], int, str | None], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
