@@ -97,7 +97,8 @@ typedef struct hakmem_heap_stats {
   size_t live;       /* bytes in blocks that the program has */
   /* Most bytes live, as of when a thread took memory of the heap. Exact where blocks are not cached; else off by what
    * that thread takes from its cache until the next such moment, or has put there, and by what others have cached: of
-   * each size up to 64 KiB. Never below what was shown as live, nor above a limit that held all the time. */
+   * each size up to 64 KiB, or two blocks. Never below what was shown as live, nor above a limit that held all the
+   * time. */
   size_t peak;
   size_t blocks;     /* that the program has */
   size_t held;       /* bytes of memory taken for blocks: live ones, free ones, and the rest of their pages and spans */

@@ -26,6 +26,7 @@ from hakmem.running.interruption import put_back
 from hakmem.running.launching import count_system_calls, own_session, run_once, wait_or_end
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
+ONE_HEAP = Path(__file__).resolve().parents[2] / "build" / "release" / "bench" / "libone_heap.so"
 ANSWER = custom_metric(r"answer (\d+)", lower_is_better=False)
 
 
@@ -201,9 +202,6 @@ def test_interrupt_keeps_whole_rounds_only():
     assert found.interrupted
     assert found.rounds_done == 2
     assert [len(found.costs(name)) for name in "ab"] == [2, 2]
-
-
-ONE_HEAP = Path(__file__).resolve().parents[2] / "build" / "release" / "bench" / "libone_heap.so"
 
 
 def test_counter_line_proves_service(build):

@@ -128,16 +128,10 @@ static void give_credit(hak_heap_cache *k) {
   hak_lock_drop(hak_heap_lock(h));
 }
 
-/* Open to the short ways, or not, as `thief` says. */
-static void set_open(hak_heap_cache *k) {
-  hak_assert_held(&hak_heaps_lock);
-  bool opens = hak_load_relaxed(&k->thief) == 0 && hak_heap_cache_has_heap(k);
-  hak_store_release(&k->open, opens ? k->owner : HAK_HEAP_NOBODY);
-}
-
+/* It is open to the short ways, or not, as `thief` says. */
 static void set_thief(hak_heap_cache *k, uint32_t thief) {
   hak_store_release(&k->thief, thief);
-  set_open(k);
+  hak_store_release(&k->open, thief == 0 && hak_heap_cache_has_heap(k) ? k->owner : HAK_HEAP_NOBODY);
 }
 
 /* Under the registry lock: the heap may have ended. */
@@ -760,16 +754,14 @@ void hak_heap_fork_child_alone(void) {
   for (unsigned i = 0; th != NULL && i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
     if (k == &hak_no_heap_cache) continue;
-    bool exists = hak_heap_cache_has_heap(k);
     if (waits(k) && !hak_heap_is_at(k)) {
-      if (exists) {
+      if (hak_heap_cache_has_heap(k)) {
         lose(k);
         k->entry->heap->has_lost |= hak_heap_is_aside(k);
       }
       for (unsigned code = 0; code < HAK_CODES; code++) k->top[code] = HAK_NULL_TOP;
       memset(k->loaded, 0, sizeof k->loaded);
     }
-    k->thief &= ~HAK_HEAP_THIEF;
-    k->open = k->thief == 0 && exists ? k->owner : HAK_HEAP_NOBODY;
+    set_thief(k, k->thief & ~HAK_HEAP_THIEF);
   }
 }

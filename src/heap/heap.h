@@ -59,7 +59,7 @@ struct hakmem_heap {
   size_t share;
   uint64_t near_since_ms, near_refused; /* relaxed; of the last drain: when it began, and `refused` then */
   hak_heap *parent; /* registry lock */
-  /* Written by each thread that charges or folds: a line of their own. */
+  /* Written by each thread that charges or takes: a line of their own. */
   size_t out __attribute__((aligned(64))); /* relaxed, with those below it */
   size_t taken, peak; /* relaxed; bytes of blocks, those in caches too; and the most that was live */
   /* For the peak, relaxed: what a thread that took memory had cached when that was looked at, and up to how much taken
@@ -216,6 +216,7 @@ HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) 
   while (heap != NULL && heap != above) heap = heap->parent;
   return heap != NULL;
 }
+/* Both raise the peak, if more is live now: as told by what is taken, less what caches have; and `live`. */
 void hak_heap_raise_peak_slowly(hak_heap *heap, size_t taken);
 void hak_heap_set_peak(hak_heap *heap, size_t live);
 HAK_INLINE void hak_heap_raise_peak(hak_heap *heap, size_t taken) {
