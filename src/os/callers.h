@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
+
 /* Once, before a thread has its first default heap; under no lock: libc may take the loader's. */
 void hak_callers_find(void);
 
@@ -19,13 +21,18 @@ typedef struct hak_keeper {
   uintptr_t start;
   size_t bytes;
 } hak_keeper;
+/* Relaxed: whoever has a default heap has found them, and others, for whom they change nothing, may look meanwhile. */
 extern hak_keeper hak_keepers[HAK_KEEPERS];
 extern hak_keeper hak_keepers_around; /* from the first to the last: programs' own code mostly lies outside */
 
+static inline bool hak_keeper_has(const hak_keeper *keeper, const void *caller) {
+  return (uintptr_t)caller - hak_load_relaxed(&keeper->start) < hak_load_relaxed(&keeper->bytes);
+}
+
 static inline bool hak_caller_keeps(const void *caller) {
-  if ((uintptr_t)caller - hak_keepers_around.start >= hak_keepers_around.bytes) return false;
+  if (!hak_keeper_has(&hak_keepers_around, caller)) return false;
   bool keeps = false;
-  for (int i = 0; i < HAK_KEEPERS; i++) keeps |= (uintptr_t)caller - hak_keepers[i].start < hak_keepers[i].bytes;
+  for (int i = 0; i < HAK_KEEPERS; i++) keeps |= hak_keeper_has(&hak_keepers[i], caller);
   return keeps;
 }
 
