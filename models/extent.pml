@@ -3,13 +3,13 @@
  * the extent was handed out again, when nobody can tell it from a right one; the pool's books are right all the same, and no
  * right free is reported.
  *
- * mirrors src/large/extent.c: bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
- * mirrors src/large/extent.c: hak_pool_give(hak_region_span(r, p), 0, HAK_EXTENT_TAG, purge_due);
- * mirrors src/pool/span_pool.c: if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
- * mirrors src/pool/span_pool.c: hak_quick_put(r, span);
+ * mirrors src/large/extent.h: bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
+ * mirrors src/large/extent.h: hak_pool_give_large(r, hak_region_span(r, p), HAK_EXTENT_TAG, purge_due);
+ * mirrors src/pool/quick.h: if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
+ * mirrors src/pool/quick.h: hak_quick_put(r, span);
  * mirrors src/pool/quick.h: hak_region_set_code(r, index, HAK_CODE_EXTENT_FREED);
  * mirrors src/pool/quick.c: hak_pool_set_codes(r, index, spans, HAK_CODE_NONE);
- * mirrors src/pool/span_pool.c: hak_pool_set_codes(r, index, 1, tags.head_code);
+ * mirrors src/pool/quick.h: hak_region_set_code(r, index, tags.head_code);
  *
  * mutant CLAIM_IS_NO_CAS: assertion | the byte is read and then stored
  * mutant CLAIM_UNCHECKED: assertion | the free looks at the byte once, before it takes the extent

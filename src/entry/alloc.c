@@ -164,12 +164,7 @@ HAK_INLINE void *pop_whole(size_t size) {
 /* Larger requests than the fast path's are counted when they are served. */
 HAK_INLINE void *pop_extent(size_t size) {
   void *p = hak_tls.countdown < HAK_COUNTED_BYTES(size) ? NULL : take_quick(size);
-  if (p == NULL) return NULL;
-  hak_tls.countdown -= HAK_COUNTED_BYTES(size);
-  if (HAK_UNLIKELY(hak_slow_exit_is_due())) {
-    hak_deferred d = {0};
-    hak_slow_exit(&d);
-  }
+  if (HAK_LIKELY(p != NULL)) hak_tls.countdown -= HAK_COUNTED_BYTES(size);
   return p;
 }
 

@@ -74,7 +74,7 @@ void *hak_resize_mapping(void *p, size_t size, size_t align);
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* The two steps of a free of an extent. Of threads that free it at once one comes out of the first, with its size. */
 size_t hak_raw_claim_extent(hak_region *region, void *p);
-void hak_raw_give_extent(hak_region *region, void *p, size_t bytes, hak_deferred *deferred);
+void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *deferred);
 
 /* What the slow halves are made of, below the entry points: they leave work in *deferred, and end in no slow exit. A
  * block for a request that is counted if a class serves it; the same with the short ways before it, of a request that

@@ -35,17 +35,25 @@ static HAK_COLD void free_outside_regions(const hak_where *w, void *p, const voi
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
 
-size_t hak_raw_claim_extent(hak_region *region, void *p) {
+HAK_INLINE void claim_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
+}
+
+HAK_INLINE void give_claimed(hak_region *region, void *p, bool *purge_due) {
+  hak_sampled_note_free(p);
+  hak_dense_look(p, hak_extent_size(region, p));
+  hak_extent_give(region, p, purge_due);
+}
+
+HAK_NOINLINE size_t hak_raw_claim_extent(hak_region *region, void *p) {
+  claim_extent(region, p);
   return hak_extent_size(region, p);
 }
 
-void hak_raw_give_extent(hak_region *region, void *p, size_t bytes, hak_deferred *d) {
-  hak_sampled_note_free(p);
-  hak_dense_look(p, bytes);
-  hak_extent_give(region, p, &d->purge_due);
+HAK_NOINLINE void hak_raw_give_extent(hak_region *region, void *p, hak_deferred *d) {
+  give_claimed(region, p, &d->purge_due);
 }
 
 static void free_block(void *p, unsigned class_code, hak_deferred *d) {
@@ -70,7 +78,8 @@ static void give(void *p, const void *caller, hak_deferred *d) {
     hak_forbid_look("free", p, 0);
     hak_sampled_end(p, w.class_code, false, d);
   } else if (w.kind == HAK_KIND_EXTENT && w.what == HAK_BLOCK) {
-    hak_raw_give_extent(w.region, p, hak_raw_claim_extent(w.region, p), d);
+    hak_raw_claim_extent(w.region, p);
+    hak_raw_give_extent(w.region, p, d);
   } else {
     hak_misuse_abort(w.what == HAK_INSIDE ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_FREE_MEMORY, p,
                      w.what == HAK_INSIDE ? w.size : 0, "at the call");
@@ -89,11 +98,17 @@ HAK_INLINE bool keep_whole(void *p, size_t code) {
          hak_arena_keep(hak_region_span(&hak_main_region, p), p, (unsigned)code - 1);
 }
 
+static HAK_NOINLINE void purge_now(void) {
+  hak_deferred d = {.purge_due = true};
+  hak_slow_exit(&d);
+}
+
 /* An extent in the main region, where nothing comes due by it: no way out of a slow path is taken. */
 static HAK_NOINLINE void give_extent(void *p) {
-  hak_deferred d = {0};
-  hak_raw_give_extent(&hak_main_region, p, hak_raw_claim_extent(&hak_main_region, p), &d);
-  if (HAK_UNLIKELY(d.purge_due)) hak_slow_exit(&d);
+  bool purge_due = false;
+  claim_extent(&hak_main_region, p);
+  give_claimed(&hak_main_region, p, &purge_due);
+  if (HAK_UNLIKELY(purge_due)) purge_now();
 }
 
 /* Behind hak_heap_push. */

@@ -139,13 +139,12 @@ static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   hak_black_box_note_growth();
 }
 
-/* Without a slow path: what the cache has, or a piece. Whose work is large blocks alone looks at the clock here. */
-HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align, hak_deferred *d) {
+/* Without a slow path: what the cache has, or a piece. */
+HAK_INLINE void *take_quick(hak_heap *h, size_t size, size_t align) {
   bool unaligned = align <= HAK_GRANULE, large = unaligned && size > HAK_SHARED_MAX;
   unsigned c = large ? hak_heap_large_class(size) : hak_heap_class(size, align);
   if (c == HAK_CLASS_COUNT) return NULL;
   void *p = hak_heap_pop(h, c);
-  if (large && p != NULL && hak_slow_exit_is_due()) d->slow = true;
   return HAK_LIKELY(p != NULL) || large || !unaligned ? p : hak_heap_take_ready(h, c);
 }
 
@@ -168,8 +167,11 @@ HAK_INLINE void *take_any(hak_heap *h, size_t size, size_t align, bool counts, b
   bool counted = d->memory == HAK_MEMORY_LAST_TRY;
   hak_due due = small && HAK_LIKELY(!counted) ? count(size, d) : (hak_due){0};
   *zeroed = false;
-  void *p = take_quick(h, size, align, d);
-  if (HAK_UNLIKELY(p == NULL)) p = alloc_slowly(h, size, align, counts, zeroed, d);
+  void *p = take_quick(h, size, align);
+  if (HAK_UNLIKELY(p == NULL))
+    p = alloc_slowly(h, size, align, counts, zeroed, d);
+  else if (HAK_UNLIKELY(d->slow))
+    d->from_cache = size;
   if (!small && p != NULL) due = count(size, d);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;

@@ -9,6 +9,7 @@
 #include "large/quarantine.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
+#include "reclaim/keep.h"
 #include "tcache/counted.h"
 
 static void decay_cache(uint64_t now_ms, hak_deferred *d) {
@@ -58,12 +59,14 @@ static void decay_heaps(uint64_t now_ms, hak_deferred *d) {
   hak_heap_trim_some(d);
 }
 
-/* When the thread comes by a slow path again, at the latest: soon, where a step is left to do. */
-static void set_countdown(const hak_deferred *d) {
-  if (HAK_LIKELY(d->from_cache == 0) || hak_counting() || hak_decay_waits())
+/* When the thread comes by a slow path again, at the latest: soon, where a step is left to do; and about as often as
+ * looks are due, where it goes on as it did. */
+static HAK_NOINLINE void set_countdown(uint64_t now_ms, const hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (HAK_LIKELY(d->from_cache == 0) || t == NULL || hak_counting() || hak_decay_waits())
     hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
   else
-    hak_count_lengthen(d->from_cache);
+    hak_count_lengthen(d->from_cache, &t->last_count, now_ms, hak_decay_cache_ms() / HAK_KEEP_LOOKS);
 }
 
 void hak_flush_caches(hak_deferred *d) {
@@ -114,5 +117,5 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
   keep_to_target(now_ms, d);
   if (HAK_UNLIKELY(d->purge_due)) purge(d);
   if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
-  set_countdown(d);
+  set_countdown(now_ms, d);
 }

@@ -34,11 +34,6 @@ static bool clock_moved(uint64_t now_ms) {
   return moved;
 }
 
-bool hak_slow_exit_is_due(void) {
-  const hak_tcache *t = hak_tls.cache;
-  return t == NULL || hak_os_now_ms() != t->exit_ms;
-}
-
 HAK_INLINE void call_all(hak_watcher *const *watcher, uint64_t now_ms, bool moved, hak_deferred *d) {
   for (; *watcher != NULL; watcher++) (*watcher)(now_ms, moved, d);
 }

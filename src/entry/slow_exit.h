@@ -11,8 +11,6 @@ HAK_INLINE void hak_report_bad(const hak_deferred *d) {
   hak_misuse_abort(d->verdict, d->bad, d->bad_code == 0 ? 0 : hak_class_size(d->bad_code - 1), d->where);
 }
 
-/* Whether the clock has moved since the thread's last exit, or that is not known. */
-bool hak_slow_exit_is_due(void);
 /* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, then calls the
  * watchers. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);

@@ -287,7 +287,7 @@ static HAK_NOINLINE void free_slowly(void *p, size_t said, hak_family family) {
     hak_deferred d = {0};
     size_t bytes = hak_raw_claim_extent(w.region, p);
     check_block(p, bytes, said, family);
-    hak_raw_give_extent(w.region, p, bytes, &d);
+    hak_raw_give_extent(w.region, p, &d);
     hak_slow_exit(&d);
     return;
   }

@@ -16,11 +16,10 @@
 #define TRUSTED_PART 4                    /* of the memory there is, at most: what is trusted may all be wasted */
 
 static int64_t proved; /* bytes */
-static size_t unseen;  /* bytes of new memory that came since a look */
-/* The block that has huge pages on trust; NULL: none; CLAIMED: a thread is about to make it. Another thread's may have
- * its size for a moment. */
+size_t hak_dense_unseen;
+/* CLAIMED: a thread is about to make it. Another thread's may have its size for a moment. */
 #define CLAIMED ((const void *)1)
-static const void *trusted;
+const void *hak_dense_trusted;
 static size_t trusted_bytes;
 
 /* Two words of the page are looked at: numbers that a program computes with are zero in the lower half. */
@@ -53,10 +52,10 @@ static void count(int64_t more) {
 
 /* It may not be filled yet, or be gone: that tells nothing. */
 static void look_at_trusted(void) {
-  const void *p = hak_load_relaxed(&trusted);
+  const void *p = hak_load_relaxed(&hak_dense_trusted);
   size_t bytes = hak_load_relaxed(&trusted_bytes);
   if (p == NULL || p == CLAIMED || !hak_dense_is_filled(p, bytes)) return;
-  hak_store_relaxed(&trusted, NULL);
+  hak_store_relaxed(&hak_dense_trusted, NULL);
   count((int64_t)bytes);
 }
 
@@ -66,9 +65,9 @@ static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64
 static bool claim_trust(size_t bytes) {
   static size_t most; /* relaxed; 0: not read yet */
   const void *none = NULL;
-  if (hak_load_relaxed(&trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
+  if (hak_load_relaxed(&hak_dense_trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
   if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TRUSTED_PART);
-  return bytes <= hak_load_relaxed(&most) && hak_cas_acquire(&trusted, &none, CLAIMED);
+  return bytes <= hak_load_relaxed(&most) && hak_cas_acquire(&hak_dense_trusted, &none, CLAIMED);
 }
 
 /* Of what a cgroup may use nothing is granted, once that is near. */
@@ -86,25 +85,25 @@ bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_lo
 
 void hak_dense_note(const void *p, size_t bytes, hak_dense_grant granted) {
   if (bytes < HAK_HUGE_PAGE) return;
-  if (p != NULL) hak_add_relaxed(&unseen, bytes);
+  if (p != NULL) hak_add_relaxed(&hak_dense_unseen, bytes);
   if (granted.on_trust) {
     hak_store_relaxed(&trusted_bytes, granted.bytes);
-    hak_store_relaxed(&trusted, p);
+    hak_store_relaxed(&hak_dense_trusted, p);
   } else if (p != NULL && granted.bytes != 0 && is_proved(bytes)) {
     hak_add_relaxed(&proved, -(int64_t)(bytes / GRANTED_TIMES));
   }
 }
 
 void hak_dense_follow(const void *p, const void *moved, size_t bytes) {
-  if (HAK_LIKELY(p != hak_load_relaxed(&trusted))) return;
+  if (HAK_LIKELY(p != hak_load_relaxed(&hak_dense_trusted))) return;
   hak_store_relaxed(&trusted_bytes, hak_min_size(bytes, TRUSTED_MOST));
-  hak_store_relaxed(&trusted, moved);
+  hak_store_relaxed(&hak_dense_trusted, moved);
 }
 
-void hak_dense_look(const void *p, size_t bytes) {
-  if (HAK_UNLIKELY(p == hak_load_relaxed(&trusted))) hak_store_relaxed(&trusted, NULL);
-  size_t came = hak_load_relaxed(&unseen);
+void hak_dense_look_closely(const void *p, size_t bytes) {
+  if (HAK_UNLIKELY(p == hak_load_relaxed(&hak_dense_trusted))) hak_store_relaxed(&hak_dense_trusted, NULL);
+  size_t came = hak_load_relaxed(&hak_dense_unseen);
   if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
-  hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
+  hak_sub_relaxed(&hak_dense_unseen, hak_min_size(came, bytes));
   count(hak_dense_is_filled(p, bytes) ? (int64_t)bytes : -SPARSE_TIMES * (int64_t)bytes);
 }

@@ -21,22 +21,17 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->asked, size);
 }
 
-static size_t usable_of(const hak_span *s, bool coloured) {
-  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - (coloured ? HAK_EXTENT_COLOURED : 0);
-}
-
-static bool is_coloured(const hak_span *s) { return s->start % HAK_SPAN_SIZE != 0; }
-
 static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   static uint32_t next; /* relaxed; neighbours should differ */
-  if (align > HAK_COLOUR_BYTES || size > HAK_EXTENT_MAX || size > usable_of(s, true)) return 0;
+  if (align > HAK_COLOUR_BYTES || size > HAK_EXTENT_MAX || size > hak_extent_usable(s, true)) return 0;
   return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
 }
 
 void *hak_extent_take_quick(size_t size) {
-  hak_span *s = hak_pool_take_quick(hak_extent_spans(size), 1, HAK_EXTENT_TAGS);
+  HAK_ASSERT(size > 0);
+  hak_span *s = hak_pool_take_quick((size + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT, 1, HAK_EXTENT_TAGS);
   if (s == NULL) return NULL;
-  if (!is_coloured(s) || size > usable_of(s, true))
+  if (!hak_extent_is_coloured(s) || size > hak_extent_usable(s, true))
     s->start = hak_align_down(s->start, HAK_SPAN_SIZE) + draw_colour(s, size, 1);
   note_request(s, size);
   return (void *)s->start;
@@ -55,28 +50,11 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   return (void *)s->start;
 }
 
-hak_verdict hak_extent_claim(hak_region *r, void *p) {
-  if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
-  HAK_SCHEDULE_POINT("extent: looked at, not claimed");
-  bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
-  return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
-}
-
-void hak_extent_give(hak_region *r, void *p, bool *purge_due) {
-  HAK_SCHEDULE_POINT("extent: claimed, not given");
-  hak_pool_give(hak_region_span(r, p), 0, HAK_EXTENT_TAG, purge_due);
-}
-
-size_t hak_extent_size(const hak_region *r, const void *p) {
-  const hak_span *s = hak_region_span(r, p);
-  return usable_of(s, is_coloured(s));
-}
-
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
   HAK_ASSERT(s->start == (uintptr_t)p && HAK_TAG_CODE(s->tag) == HAK_CODE_EXTENT);
   size_t least = size > HAK_EXTENT_MAX ? hak_align_up(size, hak_os_page_size()) : size; /* as a mapping has */
-  size_t wanted = hak_extent_spans(least + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
+  size_t wanted = hak_extent_spans(least + (hak_extent_is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);

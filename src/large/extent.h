@@ -47,12 +47,27 @@ void *hak_extent_take_quick(size_t size);
 /* size: at most HAK_EXTENT_LONGEST. align: power of two, no more either. zeros: they were asked for; *zeroed: the
  * memory reads as zero. NULL: out of memory. */
 void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
+HAK_INLINE bool hak_extent_is_coloured(const hak_span *s) { return s->start % HAK_SPAN_SIZE != 0; }
+HAK_INLINE size_t hak_extent_usable(const hak_span *s, bool coloured) {
+  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - (coloured ? HAK_EXTENT_COLOURED : 0);
+}
+HAK_INLINE size_t hak_extent_size(const hak_region *r, const void *p) {
+  const hak_span *s = hak_region_span(r, p);
+  return hak_extent_usable(s, hak_extent_is_coloured(s));
+}
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the
  * same time, one is told. */
-hak_verdict hak_extent_claim(hak_region *region, void *p);
+HAK_INLINE hak_verdict hak_extent_claim(hak_region *r, void *p) {
+  if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
+  HAK_SCHEDULE_POINT("extent: looked at, not claimed");
+  bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
+  return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+}
 /* The second half: gives it to the pool. */
-void hak_extent_give(hak_region *region, void *p, bool *purge_due);
-size_t hak_extent_size(const hak_region *region, const void *p);
+HAK_INLINE void hak_extent_give(hak_region *r, void *p, bool *purge_due) {
+  HAK_SCHEDULE_POINT("extent: claimed, not given");
+  hak_pool_give_large(r, hak_region_span(r, p), HAK_EXTENT_TAG, purge_due);
+}
 /* Resizes in place; false when that cannot be done (nothing changed). */
 bool hak_extent_resize(hak_region *region, void *p, size_t size, bool *purge_due);
 

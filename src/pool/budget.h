@@ -128,6 +128,10 @@ HAK_INLINE bool hak_budget_purges_all(void) {
 }
 
 HAK_INLINE bool hak_budget_measurement_due(void) {
+  /* At most that is filled */
+  if (hak_budget_with_spans(&hak_budget_mapped) <= hak_load_relaxed(&hak_budget_watch) &&
+      hak_load_relaxed(&hak_span_pool.live_spans) <= hak_load_relaxed(&hak_budget_live_watch))
+    return false;
   return hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans)) > hak_load_relaxed(&hak_budget_live_watch) ||
          hak_budget_filled_now() > hak_load_relaxed(&hak_budget_watch);
 }

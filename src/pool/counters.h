@@ -37,6 +37,26 @@ typedef struct hak_pool {
 } hak_pool;
 extern hak_pool hak_span_pool;
 
+HAK_INLINE uint32_t hak_pool_look(void) { return hak_load_relaxed(&hak_span_pool.look); }
+HAK_INLINE void hak_pool_set_look(uint32_t look) { hak_store_relaxed(&hak_span_pool.look, look); }
+
+/* Of a range: the tag of its first span, its page map code, and that of the others. */
+typedef struct hak_pool_tags {
+  uint32_t head;
+  unsigned head_code, body_code;
+} hak_pool_tags;
+
+/* The metadata of a region lies inside the region. */
+HAK_INLINE hak_region *hak_pool_region_of(const hak_span *span) { return hak_region_around(span); }
+
+/* More is held, under the lock. */
+HAK_INLINE void hak_pool_note_live(void) {
+  size_t live = hak_span_pool.live_spans;
+  hak_assert_held(&hak_span_pool.lock);
+  if (HAK_UNLIKELY(live > hak_span_pool.peak_spans)) hak_span_pool.peak_spans = live;
+  if (HAK_UNLIKELY(live > hak_span_pool.recent_peak)) hak_store_relaxed(&hak_span_pool.recent_peak, live);
+}
+
 /* A turn: one thread at a time, whose mark the word is; or NULL. For others the work stays due. */
 HAK_INLINE bool hak_turn_take(const void **turn) {
   const void *nobody = NULL;

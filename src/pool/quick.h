@@ -8,6 +8,7 @@
 #ifndef HAK_POOL_QUICK_H
 #define HAK_POOL_QUICK_H
 
+#include "pool/budget.h"
 #include "pool/chunk_index.h"
 #include "pool/counters.h"
 
@@ -82,6 +83,60 @@ HAK_INLINE void hak_quick_put(hak_region *r, hak_span *s) {
   s->next = *list;
   *list = s;
   hak_quick_count(spans, true);
+}
+
+/* --- what takes the lock --- */
+
+/* As hak_pool_take (span_pool.h), of a range that came back lately; NULL: there is none. Its start is the last block's, whose colour
+ * it may keep. As much is held, or dirty, as before. */
+HAK_INLINE hak_span *hak_pool_take_quick(size_t spans, size_t align, hak_pool_tags tags) {
+  if (hak_quick_spans() < spans) return NULL;
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span *span = hak_quick_take(spans, align);
+  if (HAK_LIKELY(span != NULL)) {
+    hak_pool_note_live();
+    hak_takes_large = true;
+    hak_region *r = hak_pool_region_of(span);
+    size_t index = hak_region_span_index(r, span);
+    hak_store_relaxed(&span->tag, tags.head);
+    if (tags.body_code != HAK_CODE_EXTENT_BODY) hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
+    hak_region_set_code(r, index, tags.head_code);
+    hak_add_single(&hak_os_stats.alloc, 1);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return span;
+}
+
+HAK_INLINE bool hak_pool_is_over_mark(size_t dirty, size_t live) {
+  const hak_pool *pool = &hak_span_pool;
+  bool over =
+      dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
+  return over || hak_budget_over_now();
+}
+
+/* hak_pool_give; quick: onto a quick list. */
+HAK_INLINE bool hak_pool_give_range(hak_region *r, hak_span *span, size_t keep, uint32_t tag, bool quick,
+                                    bool *purge_due) {
+  HAK_ASSERT(r == hak_pool_region_of(span));
+  hak_lock_take(&hak_span_pool.lock);
+  if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
+    hak_lock_drop(&hak_span_pool.lock);
+    return false;
+  }
+  if (HAK_LIKELY(quick))
+    hak_quick_put(r, span);
+  else
+    hak_pool_free_range(span, keep, hak_pool_look());
+  size_t live = hak_span_pool.live_spans, dirty = hak_span_pool.dirty_spans;
+  hak_add_single(&hak_os_stats.free, 1);
+  hak_lock_drop(&hak_span_pool.lock);
+  if (HAK_UNLIKELY(hak_pool_is_over_mark(dirty, live))) *purge_due = true;
+  return true;
+}
+/* The same of all of a range that was a large block. Near a target not quickly: what is reused by its length alone lies
+ * scattered, and takes a third more calls to give back. */
+HAK_INLINE bool hak_pool_give_large(hak_region *r, hak_span *span, uint32_t tag, bool *purge_due) {
+  return hak_pool_give_range(r, span, 0, tag, !hak_budget_near_now(), purge_due);
 }
 
 #endif

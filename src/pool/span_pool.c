@@ -51,17 +51,10 @@ static bool grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
-static void note_live(void) {
-  hak_pool *pool = &hak_span_pool;
-  hak_assert_held(&pool->lock);
-  pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
-  hak_store_relaxed(&pool->recent_peak, hak_max_size(pool->recent_peak, pool->live_spans));
-}
-
 /* Clean spans that are taken while purged ones are missing were purged too early. */
 static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
-  note_live();
+  hak_pool_note_live();
   hak_budget_note_peak();
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
@@ -297,29 +290,15 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
   }
 }
 
-/* As much is held, or dirty, as before. */
-hak_span *hak_pool_take_quick(size_t spans, size_t align, hak_pool_tags tags) {
-  if (hak_quick_spans() < spans) return NULL;
-  hak_lock_take(&hak_span_pool.lock);
-  hak_span *span = hak_quick_take(spans, align);
-  if (span != NULL) {
-    note_live();
-    hak_takes_large = true;
-    hak_region *r = hak_pool_region_of(span);
-    size_t index = hak_region_span_index(r, span);
-    hak_store_relaxed(&span->tag, tags.head);
-    if (tags.body_code != HAK_CODE_EXTENT_BODY) hak_pool_set_codes(r, index + 1, spans - 1, tags.body_code);
-    hak_pool_set_codes(r, index, 1, tags.head_code);
-    hak_add_single(&hak_os_stats.alloc, 1);
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-  return span;
+/* Apart: what takes from the pool, or gives to it, may be deep in the stack. */
+static HAK_NOINLINE hak_span *take_quick(size_t spans, size_t align, hak_pool_tags tags) {
+  return hak_pool_take_quick(spans, align, tags);
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE &&
              tags.head_code != HAK_CODE_NONE);
-  hak_span *span = goes_quickly(tags.head) ? hak_pool_take_quick(spans, align, tags) : NULL;
+  hak_span *span = goes_quickly(tags.head) ? take_quick(spans, align, tags) : NULL;
   if (span != NULL) {
     span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
     *zeroed = false;
@@ -414,29 +393,14 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-static bool is_over_mark(size_t dirty, size_t live) {
-  const hak_pool *pool = &hak_span_pool;
-  bool over =
-      dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
-  return over || hak_budget_over_now();
+/* Apart, as above. */
+static HAK_NOINLINE bool give_quick(hak_region *r, hak_span *span, uint32_t tag, bool *purge_due) {
+  return hak_pool_give_large(r, span, tag, purge_due);
 }
 
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   HAK_ASSERT(tag != HAK_TAG_NONE);
   hak_region *r = hak_pool_region_of(span);
-  hak_lock_take(&hak_span_pool.lock);
-  if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
-    hak_lock_drop(&hak_span_pool.lock);
-    return false;
-  }
-  /* Near a target not: what is reused by its length alone lies scattered, and takes a third more calls to give back. */
-  if (keep == 0 && goes_quickly(tag) && !hak_budget_near_now())
-    hak_quick_put(r, span);
-  else
-    hak_pool_free_range(span, keep, hak_pool_look());
-  size_t live = hak_span_pool.live_spans, dirty = hak_span_pool.dirty_spans;
-  hak_add_single(&hak_os_stats.free, 1);
-  hak_lock_drop(&hak_span_pool.lock);
-  if (HAK_UNLIKELY(is_over_mark(dirty, live))) *purge_due = true;
-  return true;
+  if (keep == 0 && goes_quickly(tag)) return give_quick(r, span, tag, purge_due);
+  return hak_pool_give_range(r, span, keep, tag, false, purge_due);
 }

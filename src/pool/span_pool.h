@@ -32,20 +32,10 @@ HAK_INLINE bool hak_pool_is_full(void) {
 /* Caches were emptied because it was full. */
 void hak_pool_note_emptied(void);
 
-/* Tag of the first span, its page map code, and that of the others. */
-typedef struct hak_pool_tags {
-  uint32_t head;
-  unsigned head_code, body_code;
-} hak_pool_tags;
-
 /* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first
  * span's metadata is returned with start (its address), head, span_count and tag set. `dense`: all of it is going to be
  * used. *zeroed tells whether all of it reads as zero. NULL: out of memory. */
 hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
-
-/* The same of a range for a large block that came back lately, or NULL. Its start is the last block's, whose colour it
- * may keep. */
-hak_span *hak_pool_take_quick(size_t spans, size_t align_spans, hak_pool_tags tags);
 
 /* Takes the `extra` spans right behind `span`, if they are free or not accessible yet, for growth in place, and marks
  * them. */
@@ -64,9 +54,6 @@ hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed);
  * mark. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 
-HAK_INLINE uint32_t hak_pool_look(void) { return hak_load_relaxed(&hak_span_pool.look); }
-HAK_INLINE void hak_pool_set_look(uint32_t look) { hak_store_relaxed(&hak_span_pool.look, look); }
-
 /* Which dirty free extents are worth a call: any, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
 /* For reclaim/: the highest chunk below `end` that may have one; `end` if none. */
@@ -82,8 +69,5 @@ void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages 
 void hak_pool_disable_huge(hak_region *region, size_t chunk_index);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
-
-/* The metadata of a region lies inside the region. */
-HAK_INLINE hak_region *hak_pool_region_of(const hak_span *span) { return hak_region_around(span); }
 
 #endif

@@ -4,10 +4,11 @@
 #include "tcache/draw.h"
 
 /* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many
- * until the next end. Of whole spans fewer: a thread that had one may go on with small ones, and come by after as many
- * bytes of these. */
+ * until the next end. Of whole spans fewer, of larger blocks again, and no more bytes than so many of the largest class
+ * have: a thread that had some may go on with small ones, and come by after as many bytes of these. */
 #define OFF_REQUESTS (HAK_COUNT_OFF_BYTES / 1024)
 #define OFF_WHOLE_SPANS (OFF_REQUESTS / 4)
+#define OFF_LARGE (OFF_REQUESTS / 16)
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 /* Requests that take less are guarded less often than one of N: else nearly all countdowns would end for nothing. Where
@@ -159,9 +160,20 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
   };
 }
 
-void hak_count_lengthen(size_t size) {
-  int64_t bytes = (size > HAK_SHARED_MAX ? OFF_WHOLE_SPANS : OFF_REQUESTS) * HAK_COUNTED_BYTES(size);
-  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) set_countdown(bytes);
+static int64_t long_countdown(size_t size) {
+  int64_t requests = size > HAK_SMALL_MAX    ? OFF_LARGE
+                     : size > HAK_SHARED_MAX ? OFF_WHOLE_SPANS
+                                             : OFF_REQUESTS,
+          most = OFF_WHOLE_SPANS * HAK_COUNTED_BYTES(HAK_SMALL_MAX), bytes = requests * HAK_COUNTED_BYTES(size);
+  return bytes < most ? bytes : most;
+}
+
+void hak_count_lengthen(size_t size, hak_count_visit *last, uint64_t now_ms, uint64_t within_ms) {
+  uint64_t asked = hak_count_asked(), bytes_a_ms = (asked - last->asked) / hak_max_size(now_ms - last->ms, 1);
+  int64_t bytes = long_countdown(size);
+  bool in_time = (uint64_t)bytes / hak_max_size(within_ms, 1) <= bytes_a_ms;
+  *last = (hak_count_visit){now_ms, asked};
+  if (in_time && bytes > HAK_COUNT_OFF_BYTES && !hak_counting()) set_countdown(bytes);
 }
 
 void hak_count_shorten_to(int64_t most) {

@@ -415,6 +415,7 @@ hak_tcache *hak_tcache_attach(bool all_slow) {
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();
+  t->last_count = (hak_count_visit){t->decayed_ms, hak_count_asked()};
   hak_store_relaxed(&t->exit_ms, t->decayed_ms);
   hak_tcache_leave(t);
   hak_tls.cache = t;

@@ -11,6 +11,7 @@
 #include "pool/budget.h"
 #include "pool/meta.h"
 #include "tcache/cache.h"
+#include "tcache/counted.h"
 
 /* Blocks that a cache takes from slabs first; then twice as many each time. */
 #define HAK_BATCH_FIRST 4
@@ -62,6 +63,7 @@ typedef struct hak_tcache {
   uint32_t ending_rounds; /* life/thread.c */
   uint64_t decayed_ms;    /* when the cache was decayed last */
   uint64_t random;        /* state of hak_tcache_random; 0: none yet */
+  hak_count_visit last_count;
   struct hak_quarantine *quarantine; /* harden/quarantine.h; NULL: none yet */
   /* The owner; relaxed, since any thread reads them. */
   uint64_t slow_count;

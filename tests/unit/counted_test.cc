@@ -63,6 +63,39 @@ TEST(Off, OneLargeBlockPutsTheNextLookOffByLittle) {
   EXPECT_LE(longest, int64_t(32) * 1024 * 1024);
 }
 
+// Nor by much of large blocks that come and go.
+TEST(Off, LargeBlocksPutTheNextLookOffByNoMoreThanSmallerOnes) {
+  ASSERT_TRUE(hak_start());
+  int64_t longest = 0;
+  for (int i = 0; i < 5000; i++) {
+    hakmem_free(hakmem_malloc(4000000));
+    longest = std::max(longest, hak_tls.countdown);
+  }
+  EXPECT_GT(longest, 8 * HAK_COUNT_OFF_BYTES);
+  EXPECT_LE(longest, int64_t(64) * 1024 * 1024);
+}
+
+// A thread that asks for 10 MB in so many milliseconds, and is to come by each 250.
+int64_t countdown_of(uint64_t ms) {
+  hak_count_visit last = {1000, hak_count_asked()};
+  for (int i = 0; i < 100; i++) hakmem_free(hakmem_malloc(100000));
+  hak_tls.count.given += HAK_COUNT_OFF_BYTES - hak_tls.countdown;
+  hak_tls.countdown = HAK_COUNT_OFF_BYTES;
+  hak_count_lengthen(100000, &last, 1000 + ms, 250);
+  EXPECT_EQ(last.ms, 1000 + ms);
+  EXPECT_EQ(last.asked, hak_count_asked()) << "what it has asked for stays the same";
+  return hak_tls.countdown;
+}
+
+TEST(Off, WhoAsksForLittleComesByAsOftenAsLooksAreDue) {
+  ASSERT_TRUE(hak_start());
+  for (int i = 0; i < 5000; i++) hakmem_free(hakmem_malloc(100000));
+  EXPECT_EQ(countdown_of(1000), HAK_COUNT_OFF_BYTES) << "2.5 MB until then";
+  EXPECT_EQ(countdown_of(90), 256 * HAK_COUNTED_BYTES(100000)) << "28 MB";
+  EXPECT_EQ(countdown_of(110), HAK_COUNT_OFF_BYTES) << "23 MB";
+  EXPECT_EQ(countdown_of(0), 256 * HAK_COUNTED_BYTES(100000)) << "a coarse clock may stand still";
+}
+
 // A thread whose next countdown is drawn from the seed.
 void begin_at(uint64_t seed) {
   hak_count_seeds = seed;
