@@ -12,9 +12,10 @@ _Static_assert(sizeof(hak_span) == 64, "one cache line, of a page that has 64");
 
 hak_region hak_main_region;
 /* Until the first region above every address, so that an old base with a new limit matches nothing. */
-uintptr_t hak_main_base = (uintptr_t)1 << 63;
-size_t hak_main_limit;
-uintptr_t hak_main_spans;
+/* Each apart from what is written meanwhile. */
+HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t hak_main_base = (uintptr_t)1 << 63;
+HAK_ALIGNED(HAK_CACHE_LINE) size_t hak_main_limit;
+HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t hak_main_spans;
 
 hak_region *hak_latest_region;
 
