@@ -196,14 +196,23 @@ void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) {
   return hak_or_no_memory(p);
 }
 
-void *hak_raw_aligned(size_t align, size_t size) {
+HAK_INLINE void *aligned_of_class(unsigned class_code, size_t size, size_t align) {
+  void *p = hak_count_request(size) ? hak_tcache_pop_class(class_code) : NULL;
+  return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow(class_code, size, align);
+}
+
+static HAK_NOINLINE void *aligned_to_much(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
-  if (class_code >= 0) {
-    void *p = hak_count_request(size) ? hak_tcache_pop_class((unsigned)class_code) : NULL;
-    return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
-  }
+  if (class_code >= 0) return aligned_of_class((unsigned)class_code, size, align);
   bool zeroed;
   return hak_or_no_memory(hak_raw_large(size, align, false, &zeroed));
+}
+
+void *hak_raw_aligned(size_t align, size_t size) {
+  /* As hak_class_for_aligned has it */
+  bool plain = align <= HAK_COLOUR_BYTES && size - 1 < HAK_SHARED_MAX;
+  return HAK_LIKELY(plain) ? aligned_of_class(hak_class_for(hak_align_up(size, align)), size, align)
+                           : aligned_to_much(align, size);
 }
 
 /* Below the entries, with the short ways first. */

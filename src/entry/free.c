@@ -166,14 +166,29 @@ void hak_give_any(void *p, const void *caller, hak_deferred *d) {
   give(p, caller, d);
 }
 
-size_t hak_block_size(const void *p) {
+/* Of a slab in the main region the page map says it, as it does to hak_where_is; else 0. */
+HAK_INLINE size_t size_in_slab(const void *p) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  return HAK_LIKELY(hak_code_is_class((unsigned)code)) ? hak_class_size((unsigned)code - 1) : 0;
+}
+
+static HAK_NOINLINE size_t size_of_any(const void *p) {
   hak_where w = hak_where_is(p);
   return hak_where_size(&w, p);
 }
 
-size_t hak_raw_usable_size(const void *p, const void *caller) {
-  if (p == NULL) return 0;
-  size_t size = hak_block_size(p);
-  if (HAK_UNLIKELY(size == 0)) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
+size_t hak_block_size(const void *p) {
+  size_t size = size_in_slab(p);
+  return HAK_LIKELY(size != 0) ? size : size_of_any(p);
+}
+
+static HAK_NOINLINE size_t usable_of_any(const void *p, const void *caller) {
+  size_t size = p == NULL ? 0 : size_of_any(p);
+  if (HAK_UNLIKELY(size == 0) && p != NULL) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
   return size;
+}
+
+size_t hak_raw_usable_size(const void *p, const void *caller) {
+  size_t size = size_in_slab(p);
+  return HAK_LIKELY(size != 0) ? size : usable_of_any(p, caller);
 }

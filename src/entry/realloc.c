@@ -238,13 +238,9 @@ static HAK_NOINLINE void *resize_otherwise(void *p, size_t size, size_t code, co
   return q != NULL ? q : hak_raw_resize(p, size, HAK_GRANULE, caller);
 }
 
-/* Most blocks are of a class before and after, and the thread's cache has one and takes the other. */
-void *hak_raw_realloc(void *p, size_t size, const void *caller) {
-  size_t offset, code = hak_tcache_code(p, &offset);
-  if (HAK_HARDENED || HAK_UNLIKELY(!hak_code_is_class((unsigned)code)) || HAK_UNLIKELY(size - 1 >= HAK_SHARED_MAX))
-    return resize_otherwise(p, size, code, caller);
+/* The thread's cache has one class, and takes the other. */
+static HAK_NOINLINE void *move_in_cache(void *p, size_t size, size_t code) {
   size_t block_size = hak_class_size((unsigned)code - 1);
-  if (hak_resize_stays(block_size, size, HAK_GRANULE)) return p;
   void *q = hak_tcache_pop(size);
   if (HAK_UNLIKELY(q == NULL)) {
     q = malloc_slowly(p, block_size, size);
@@ -253,4 +249,14 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   memmove(q, p, hak_min_size(block_size, hak_totals_whole(q, size))); /* as in move_block */
   if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p, code);
   return q;
+}
+
+/* Most blocks are of a class before and after; or there is none yet. No register is saved before it is known what is to
+ * be done. */
+void *hak_raw_realloc(void *p, size_t size, const void *caller) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (!HAK_HARDENED && !HAK_TOTALS && p == NULL && HAK_LIKELY(!hak_tls.in_heap)) return hak_raw_malloc(size);
+  if (HAK_HARDENED || HAK_UNLIKELY(!hak_code_is_class((unsigned)code)) || HAK_UNLIKELY(size - 1 >= HAK_SHARED_MAX))
+    return resize_otherwise(p, size, code, caller);
+  return hak_resize_stays(hak_class_size((unsigned)code - 1), size, HAK_GRANULE) ? p : move_in_cache(p, size, code);
 }
