@@ -48,8 +48,8 @@ HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
   return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
 }
 
-/* The short steps of whoever has one to himself: *top is its last filled slot; who counts reads it, relaxed. NULL: it is
- * empty; false: it is full, or p was put there last. */
+/* The short steps of whoever has one to himself: *top is its last filled slot; who counts reads it, relaxed. NULL: it
+ * is empty; false: it is full, or p was put there last. */
 HAK_INLINE void *hak_magazine_pop(void ***top) {
   void **slot = *top, *p = *slot;
   if (HAK_LIKELY(p != NULL)) hak_store_folded(top, slot - 1);

@@ -33,11 +33,11 @@ bool hak_dense_is_filled(const void *p, size_t bytes);
 bool hak_dense_goes_on(const void *p, size_t old_bytes, size_t bytes);
 /* It has another place or size now. */
 void hak_dense_follow(const void *p, const void *moved, size_t bytes);
-/* A block is freed, or grows, and has not been given away: looks at it, if new memory has come since the last look.
- * Makes system calls; the caller holds no lock. */
 extern const void *hak_dense_trusted; /* the block that has huge pages on trust; NULL: none */
 extern size_t hak_dense_unseen;       /* bytes of new memory that came since a look */
 void hak_dense_look_closely(const void *p, size_t bytes);
+/* A block is freed, or grows, and has not been given away: looks at it, if new memory has come since the last look.
+ * Makes system calls; the caller holds no lock. */
 HAK_INLINE void hak_dense_look(const void *p, size_t bytes) {
   if (HAK_UNLIKELY(p == hak_load_relaxed(&hak_dense_trusted)) || HAK_UNLIKELY(hak_load_relaxed(&hak_dense_unseen) != 0))
     hak_dense_look_closely(p, bytes);

@@ -87,8 +87,8 @@ HAK_INLINE void hak_quick_put(hak_region *r, hak_span *s) {
 
 /* --- what takes the lock --- */
 
-/* As hak_pool_take (span_pool.h), of a range that came back lately; NULL: there is none. Its start is the last block's, whose colour
- * it may keep. As much is held, or dirty, as before. */
+/* As hak_pool_take (span_pool.h), of a range that came back lately; NULL: there is none. Its start is the last block's,
+ * whose colour it may keep. As much is held, or dirty, as before. */
 HAK_INLINE hak_span *hak_pool_take_quick(size_t spans, size_t align, hak_pool_tags tags) {
   if (hak_quick_spans() < spans) return NULL;
   hak_lock_take(&hak_span_pool.lock);

@@ -55,12 +55,13 @@ void hak_count_shorten_to(int64_t most);
 HAK_INLINE void hak_count_shorten(int64_t most) {
   if (HAK_UNLIKELY(hak_tls.countdown > most)) hak_count_shorten_to(most);
 }
-/* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the
- * thread's cache, or from quick lists. Not where that would take longer than within_ms, as the thread has asked
- * lately. */
+/* When the thread came by last for a countdown alone, and what it had asked for until then. */
 typedef struct hak_count_visit {
-  uint64_t ms, asked; /* when the thread came by last for that, and what it had asked for until then */
+  uint64_t ms, asked;
 } hak_count_visit;
+/* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the
+ * thread's cache, or from quick lists. Not where that would take longer than within_ms, as the thread has asked since
+ * `last`. */
 void hak_count_lengthen(size_t size, hak_count_visit *last, uint64_t now_ms, uint64_t within_ms);
 /* Bytes that the calling thread has asked for since it began, each request with HAK_GRANULE - 1 more. */
 HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.given - hak_tls.countdown); }
