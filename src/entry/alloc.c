@@ -196,23 +196,23 @@ void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) {
   return hak_or_no_memory(p);
 }
 
-HAK_INLINE void *aligned_of_class(unsigned class_code, size_t size, size_t align) {
-  void *p = hak_count_request(size) ? hak_tcache_pop_class(class_code) : NULL;
-  return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow(class_code, size, align);
+HAK_INLINE void *aligned_of_class(int class_code, size_t size, size_t align) {
+  void *p = hak_count_request(size) ? hak_tcache_pop_class((unsigned)class_code) : NULL;
+  return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
 }
 
-static HAK_NOINLINE void *aligned_to_much(size_t align, size_t size) {
+static HAK_NOINLINE void *aligned_otherwise(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
-  if (class_code >= 0) return aligned_of_class((unsigned)class_code, size, align);
+  if (class_code >= 0) return aligned_of_class(class_code, size, align);
   bool zeroed;
   return hak_or_no_memory(hak_raw_large(size, align, false, &zeroed));
 }
 
+/* Nearly all without a call, and so without a register saved. */
 void *hak_raw_aligned(size_t align, size_t size) {
-  /* As hak_class_for_aligned has it */
-  bool plain = align <= HAK_COLOUR_BYTES && size - 1 < HAK_SHARED_MAX;
-  return HAK_LIKELY(plain) ? aligned_of_class(hak_class_for(hak_align_up(size, align)), size, align)
-                           : aligned_to_much(align, size);
+  return HAK_LIKELY(hak_aligned_is_ordinary(size, align))
+             ? aligned_of_class(hak_class_for_aligned(size, align), size, align)
+             : aligned_otherwise(align, size);
 }
 
 /* Below the entries, with the short ways first. */

@@ -47,6 +47,7 @@ HAK_INLINE void give_claimed(hak_region *region, void *p, bool *purge_due) {
   hak_extent_give(region, p, purge_due);
 }
 
+/* Not inline: `give` may be deep in a stack (tests lifecycle.shallow_…). */
 HAK_NOINLINE size_t hak_raw_claim_extent(hak_region *region, void *p) {
   claim_extent(region, p);
   return hak_extent_size(region, p);
@@ -182,13 +183,12 @@ size_t hak_block_size(const void *p) {
   return HAK_LIKELY(size != 0) ? size : size_of_any(p);
 }
 
-static HAK_NOINLINE size_t usable_of_any(const void *p, const void *caller) {
-  size_t size = p == NULL ? 0 : size_of_any(p);
-  if (HAK_UNLIKELY(size == 0) && p != NULL) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
-  return size;
+static HAK_NOINLINE size_t usable_of_none(const void *p, const void *caller) {
+  if (p != NULL) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
+  return 0;
 }
 
 size_t hak_raw_usable_size(const void *p, const void *caller) {
-  size_t size = size_in_slab(p);
-  return HAK_LIKELY(size != 0) ? size : usable_of_any(p, caller);
+  size_t size = hak_block_size(p);
+  return HAK_LIKELY(size != 0) ? size : usable_of_none(p, caller);
 }

@@ -29,7 +29,7 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
 
 void *hak_extent_take_quick(size_t size) {
   HAK_ASSERT(size > 0);
-  hak_span *s = hak_pool_take_quick((size + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT, 1, HAK_EXTENT_TAGS);
+  hak_span *s = hak_pool_take_quick(hak_spans_of(size), 1, HAK_EXTENT_TAGS);
   if (s == NULL) return NULL;
   if (!hak_extent_is_coloured(s) || size > hak_extent_usable(s, true))
     s->start = hak_align_down(s->start, HAK_SPAN_SIZE) + draw_colour(s, size, 1);

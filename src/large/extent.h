@@ -33,7 +33,7 @@ extern HAK_HIDDEN bool hak_requests_noted;
 
 /* Spans of an extent that holds `size` bytes. */
 HAK_INLINE size_t hak_extent_spans(size_t size) {
-  return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
+  return hak_spans_of(hak_max_size(size, 1));
 }
 
 /* The least that a block in whole spans has, where it is aligned so. */

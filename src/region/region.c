@@ -66,7 +66,7 @@ static uintptr_t behind(unsigned table, uintptr_t at, size_t spans) {
 static size_t first_span_of(size_t spans) {
   uintptr_t end = 0;
   for (unsigned t = 0; t < TABLES; t++) end = behind(t, end, spans);
-  return (end + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
+  return hak_spans_of(end);
 }
 
 /* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the

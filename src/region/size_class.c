@@ -38,7 +38,7 @@ unsigned hak_class_group(size_t block_size) {
 }
 
 static uint32_t spans_of_slab(size_t size, unsigned tiny_max_group) {
-  if (size > HAK_SHARED_MAX) return (uint32_t)((size + HAK_SPAN_SIZE - 1) / HAK_SPAN_SIZE);
+  if (size > HAK_SHARED_MAX) return (uint32_t)hak_spans_of(size);
   return hak_class_group(size) <= tiny_max_group ? 1 : HAK_SLAB_SPANS_MOST;
 }
 
@@ -82,15 +82,10 @@ void hak_size_class_init(unsigned tiny_max_group) {
   }
 }
 
-/* A class that holds a multiple of a power of two, of 32 and above, is a multiple of it too: in a doubling classes are
- * at least a quarter apart, by a power of two. Slabs start on 64-byte boundaries whatever their colour. */
-int hak_class_for_aligned(size_t size, size_t align) {
-  HAK_ASSERT(hak_is_pow2(align));
+int hak_class_for_other_aligned(size_t size, size_t align) {
   if (size > HAK_SMALL_MAX || align > HAK_SPAN_SIZE) return -1;
-  if (align <= HAK_GRANULE) return (int)hak_class_for(size);
-  if (size > HAK_SHARED_MAX)
-    return (int)hak_class_for(align <= HAK_COLOUR_BYTES ? size : hak_align_up(size, HAK_SPAN_SIZE));
-  size_t rounded = hak_align_up(hak_max_size(size, 1), align);
-  if (align <= HAK_COLOUR_BYTES) return (int)hak_class_for(rounded);
-  return align <= HAK_SHARED_MAX ? (int)aligned_class(rounded) : -1;
+  size_t some = hak_max_size(size, 1);
+  if (align <= HAK_COLOUR_BYTES) return (int)hak_class_for(size > HAK_SHARED_MAX ? size : hak_align_up(some, align));
+  if (size > HAK_SHARED_MAX) return (int)hak_class_for(hak_align_up(size, HAK_SPAN_SIZE));
+  return align <= HAK_SHARED_MAX ? (int)aligned_class(hak_align_up(some, align)) : -1;
 }

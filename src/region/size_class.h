@@ -35,6 +35,7 @@
 
 #define HAK_SPAN_SHIFT 16
 #define HAK_SPAN_SIZE ((size_t)1 << HAK_SPAN_SHIFT)
+HAK_INLINE size_t hak_spans_of(size_t bytes) { return (bytes + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT; }
 
 typedef struct hak_class_info {
   uint32_t size;       /* block size in bytes */
@@ -65,8 +66,19 @@ HAK_INLINE size_t hak_class_size(unsigned class_code) {
 /* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */
 unsigned hak_class_group(size_t block_size);
 
+/* Whether such a request is one for an ordinary class: one that holds a multiple of a power of two, of 32 and above, is
+ * a multiple of it too, as in a doubling classes are at least a quarter apart, by a power of two; and slabs start on
+ * 64-byte boundaries whatever their colour. Nearly all are; of no bytes, or of more, not all. */
+HAK_INLINE bool hak_aligned_is_ordinary(size_t size, size_t align) {
+  return align <= HAK_COLOUR_BYTES && size - 1 < HAK_SHARED_MAX;
+}
 /* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only an extent will
  * do. */
-int hak_class_for_aligned(size_t size, size_t align);
+int hak_class_for_other_aligned(size_t size, size_t align);
+HAK_INLINE int hak_class_for_aligned(size_t size, size_t align) {
+  HAK_ASSERT(hak_is_pow2(align));
+  return HAK_LIKELY(hak_aligned_is_ordinary(size, align)) ? (int)hak_class_for(hak_align_up(size, align))
+                                                          : hak_class_for_other_aligned(size, align);
+}
 
 #endif

@@ -279,7 +279,7 @@ void hak_pprof_since(const char *prefix, char text[HAK_SINCE_BYTES]) {
  * left by a tail call. */
 static const char allocator[] =
     "((hak|hakmem)_\\w+|malloc_long|malloc_slowly|calloc_large|alloc_slowly|take_class|take_drawn|take_large|"
-    "take_counted_large|aligned_to_much|move_in_cache|resize_of_heap|resize_large|resize_outside_regions|move_block|"
+    "take_counted_large|aligned_otherwise|move_in_cache|resize_of_heap|resize_large|resize_outside_regions|move_block|"
     "grow_mapped|"
     "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator "
     "new(\\[\\])?)(\\.[\\w.]+)?";

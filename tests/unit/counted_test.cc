@@ -50,15 +50,21 @@ TEST(Draw, TrialsAreGeometric) {
   EXPECT_EQ(hak_draw_trials(1e300, 1), uint64_t(1) << 62) << "never, and no overflow";
 }
 
+// Of a thread whose blocks of the size come and go.
+int64_t longest_countdown(size_t size) {
+  int64_t longest = 0;
+  for (int i = 0; i < 5000; i++) {
+    hakmem_free(hakmem_malloc(size));
+    longest = std::max(longest, hak_tls.countdown);
+  }
+  return longest;
+}
+
 // Nothing is sampled: a thread that keeps to what is kept for it takes the slow path now and then. It may have had one large block, and go
 // on with small ones: what sleeps then waits for as many bytes of these.
 TEST(Off, OneLargeBlockPutsTheNextLookOffByLittle) {
   ASSERT_TRUE(hak_start());
-  int64_t longest = 0;
-  for (int i = 0; i < 5000; i++) {
-    hakmem_free(hakmem_malloc(100000));
-    longest = std::max(longest, hak_tls.countdown);
-  }
+  int64_t longest = longest_countdown(100000);
   EXPECT_GT(longest, HAK_COUNT_OFF_BYTES);
   EXPECT_LE(longest, int64_t(32) * 1024 * 1024);
 }
@@ -66,11 +72,7 @@ TEST(Off, OneLargeBlockPutsTheNextLookOffByLittle) {
 // Nor by much of large blocks that come and go.
 TEST(Off, LargeBlocksPutTheNextLookOffByNoMoreThanSmallerOnes) {
   ASSERT_TRUE(hak_start());
-  int64_t longest = 0;
-  for (int i = 0; i < 5000; i++) {
-    hakmem_free(hakmem_malloc(4000000));
-    longest = std::max(longest, hak_tls.countdown);
-  }
+  int64_t longest = longest_countdown(4000000);
   EXPECT_GT(longest, 8 * HAK_COUNT_OFF_BYTES);
   EXPECT_LE(longest, int64_t(65) * 1024 * 1024);
 }

@@ -36,7 +36,7 @@ ALLOCATING = re.compile(
 # src/report/pprof.c). Names of the program's can be the same, in other files; frames of it are no
 # more than so many.
 ALLOCATING_INSIDE = re.compile(
-    r"^(aligned_to_much|alloc|alloc_in_default|alloc_in_main|alloc_slow|alloc_slowly|attempt|calloc_large|"
+    r"^(aligned_otherwise|alloc|alloc_in_default|alloc_in_main|alloc_slow|alloc_slowly|attempt|calloc_large|"
     r"grow_mapped|malloc_long|malloc_near|malloc_slowly|move_(block|in_cache)|new_form(_nothrow)?|new_place|"
     r"note_(alloc|due)|obtain|resize(_by_pages|_empty|_in_place|_in_slab|_large|_large_of_heap|"
     r"_mapping|_of_heap|_outside_regions)?|serve|take_(class|class_from|counted_large|drawn|large|"
