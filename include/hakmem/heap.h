@@ -44,8 +44,9 @@ hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) HAKMEM_NOEXCEPT
 
 /* As malloc, calloc, aligned_alloc (alignment a power of two, else EINVAL) and realloc, in the heap. Where the limit,
  * or that of a heap above it, would be passed, they return NULL with ENOMEM. realloc with a NULL p is malloc in `heap`;
- * else the block is resized in the heap that it is in, and `heap` says nothing; a block that moves counts twice while
- * it is copied. */
+ * else the block is resized in the heap that it is in, and `heap` says nothing; while a block is copied it counts
+ * twice, and so does one of up to 32 MiB that grows where it is (in the hardened library, of any size): whether it can
+ * differs from run to run, and what a limit refuses does not. hakmem_expand counts what is added. */
 void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
@@ -105,7 +106,7 @@ typedef struct hakmem_heap_stats {
   size_t limit;      /* 0: none */
   size_t total;      /* live bytes, its own and those of the heaps below it */
   uint64_t refused;  /* requests that its own limit has refused, of the heaps below it too */
-  uint64_t requests; /* served */
+  uint64_t requests; /* served; a block that grows by pages is one, copied or not */
 } hakmem_heap_stats;
 
 /* Fills in `size` bytes of *stats at most: sizeof *stats of the program. Exact while no other thread allocates or frees

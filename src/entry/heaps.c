@@ -20,6 +20,7 @@ typedef struct request {
   void *grows; /* a block, in place; NULL: a new one */
   hak_span *span; /* of that; NULL: a mapping … */
   bool may_move;  /* … which the kernel may move */
+  bool or_copied; /* where it does not grow there */
 } request;
 
 /* By which the thread's cache has such blocks; HAK_CLASS_COUNT: it has none. */
@@ -37,8 +38,8 @@ static hak_heap_try attempt(const request *q, hak_deferred *d) {
     if (r.p != NULL || r.refuser != NULL) return r;
   }
   if (q->grows != NULL)
-    return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, q->may_move)
-                           : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
+    return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, q->may_move, q->or_copied)
+                           : hak_heap_resize_large(q->h, q->span, q->grows, q->size, q->or_copied, d);
   return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->align)
                                 : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
@@ -120,13 +121,19 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   return serve(&q, counts, d); /* the library has started: there is a heap */
 }
 
-void *hak_heap_resize(hak_heap *h, hak_span *s, void *p, size_t size, bool may_move, bool counts, hak_deferred *d) {
-  request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s, .may_move = may_move};
-  return serve(&q, counts, d);
+void *hak_heap_resize(hak_heap *h, hak_span *s, void *p, size_t size, bool may_move, bool alone, hak_deferred *d) {
+  request q = {.h = h,
+               .t = hak_tls.cache,
+               .size = size,
+               .grows = p,
+               .span = s,
+               .may_move = may_move,
+               .or_copied = !alone};
+  return serve(&q, alone, d);
 }
 
-void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, bool counts, hak_deferred *d) {
-  if (hak_heap_resize(h, s, p, size, false, counts, d) == NULL) return NULL;
+void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, bool alone, hak_deferred *d) {
+  if (hak_heap_resize(h, s, p, size, false, alone, d) == NULL) return NULL;
   hak_sampled_forget(p);
   hak_heap_count_resized(h, p, size);
   return p;

@@ -326,28 +326,44 @@ void hak_heap_put_large_locked(hak_heap *h, void *const *blocks, unsigned count,
   hak_heap_note_end(h);
 }
 
+/* A limit refuses the same request in each run of a program: so what would be copied where it cannot grow counts twice,
+ * whatever lies behind it. */
+static hak_heap *charge_growth(hak_heap *h, size_t before, size_t after, bool or_copied) {
+  hak_assert_held(hak_heap_lock(h));
+  hak_heap *refuser = or_copied ? hak_heap_refuser(h, after) : NULL;
+  return refuser != NULL ? refuser : hak_heap_charge(h, after - before);
+}
+
+static void note_resized(hak_heap *h, size_t before, size_t after, bool or_copied) {
+  if (after <= before) return;
+  hak_add_relaxed(&h->requests, 1); /* as a copy's block would be */
+  hak_heap_raise_peak(h, hak_load_relaxed(&h->taken) + (or_copied ? before : 0));
+}
+
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
-hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
+hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t size, bool or_copied, hak_deferred *d) {
   hak_heap_try t = {0};
   if (s->start != (uintptr_t)p || size <= HAK_SHARED_MAX || size > HAK_EXTENT_MAX) return t;
   hak_lock_take(hak_heap_lock(h));
   size_t before = s->span_count, wanted = hak_extent_spans(size);
   bool done = hak_load_relaxed(&s->tag) == LARGE_TAG(h);
   if (done && wanted > before) {
-    size_t more = (wanted - before) << HAK_SPAN_SHIFT;
-    t.refuser = hak_heap_charge(h, more);
+    t.refuser = charge_growth(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT, or_copied);
     done = t.refuser == NULL;
     if (done && !hak_pool_extend(s, wanted - before, HAK_CODE_SAMPLED)) {
-      hak_heap_charge_back(h, more);
+      hak_heap_charge_back(h, (wanted - before) << HAK_SPAN_SHIFT);
       done = false;
     }
   } else if (done && wanted < before) {
     done = hak_pool_give(s, wanted, LARGE_TAG(h), &d->purge_due);
     if (done) hak_heap_uncharge(h, (before - wanted) << HAK_SPAN_SHIFT);
   }
-  if (done) hak_heap_note_resize(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT);
+  if (done) {
+    hak_add_relaxed(&h->taken, (wanted - before) << HAK_SPAN_SHIFT);
+    note_resized(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT, or_copied);
+    t.p = p;
+  }
   hak_lock_drop(hak_heap_lock(h));
-  if (done) t.p = p;
   return t;
 }
 
@@ -374,11 +390,11 @@ static void charge_more(hak_heap *h, size_t more) {
 }
 
 /* Out of the index, and charged for what the block is to be. NULL: it is none, or *refuser is in the way. */
-static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak_heap **refuser) {
+static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, bool or_copied, hak_heap **refuser) {
   hak_lock_take(hak_heap_lock(h));
   hak_huge_node *n = hak_huge_lift(p);
   size_t before = n == NULL ? 0 : n->bytes, more = n != NULL && bytes > before ? bytes - before : 0;
-  *refuser = more == 0 ? NULL : hak_heap_charge(h, more);
+  *refuser = more == 0 ? NULL : charge_growth(h, before, bytes, or_copied);
   if (*refuser != NULL) {
     hak_huge_land(n, p, before);
     n = NULL;
@@ -392,12 +408,13 @@ static hak_huge_node *lift_mapping(hak_heap *h, const void *p, size_t bytes, hak
 
 /* While the mapping changes, the block is in no index, and its bytes are what is charged for it: a fork's child, where
  * nobody goes on with it, forgets both. */
-hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
+hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move, bool or_copied) {
   hak_heap_try t = {0};
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
   size_t before = hak_huge_size(p), bytes = hak_huge_bytes(size);
   if (before == 0) return t;
-  hak_huge_node *n = lift_mapping(h, p, bytes, &t.refuser);
+  or_copied = or_copied && (HAK_HARD(GUARDS) || !may_move || before <= HAK_EXTENT_MAX); /* else addresses are found */
+  hak_huge_node *n = lift_mapping(h, p, bytes, or_copied, &t.refuser);
   if (n == NULL) return t;
   size_t charged = n->bytes;
   t.p = hak_huge_remap(p, before, bytes, may_move, &n->pages);
@@ -408,7 +425,7 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
     charge_more(h, after - charged);
     t.p == NULL ? hak_heap_charge_back(h, charged - after) : hak_heap_uncharge(h, charged - after);
   }
-  hak_heap_raise_peak(h, hak_load_relaxed(&h->taken));
+  note_resized(h, before, after, or_copied);
   hak_lock_drop(hak_heap_lock(h));
   return t;
 }

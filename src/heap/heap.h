@@ -235,7 +235,6 @@ HAK_INLINE void hak_heap_note_taken(hak_heap *heap, unsigned blocks, size_t byte
   hak_heap_raise_peak(heap, taken);
 }
 void hak_heap_note_put(hak_heap *heap, unsigned blocks, size_t bytes);
-void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
 /* One that is the program's at once. */
 HAK_INLINE void hak_heap_note_served(hak_heap *heap, size_t bytes) {
   hak_heap_note_taken(heap, 1, bytes);
@@ -305,10 +304,11 @@ void hak_heap_put_large_locked(hak_heap *heap, void *const *blocks, unsigned cou
 size_t hak_heap_large_size(const hak_span *span, const void *p);
 /* p is in a span of the heap's: class_code is that of its slab, HAK_CLASS_COUNT: it is in none. */
 void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
-/* A large block of whole spans, in place. .p NULL: unchanged. */
-hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
+/* A large block of whole spans, in place. .p NULL: unchanged. or_copied: the caller copies what does not grow here. */
+hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size_t size, bool or_copied,
+                                   hak_deferred *deferred);
 /* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */
-hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move);
+hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move, bool or_copied);
 /* A mapping that is the heap's. */
 void hak_heap_give_mapping(hak_heap *heap, void *p, hak_deferred *deferred);
 /* In the child of a fork, while all locks are held: what other threads were resizing is charged no more. */

@@ -580,7 +580,3 @@ void hak_heap_note_put(hak_heap *h, unsigned blocks, size_t bytes) {
   hak_sub_relaxed(&h->taken, bytes);
   hak_sub_relaxed(&h->blocks, blocks);
 }
-
-void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
-  hak_heap_raise_peak(h, hak_add_relaxed(&h->taken, after - before));
-}
