@@ -279,6 +279,10 @@ static bool is_shared(uint32_t tag) {
   return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
 }
 
+/* Heaps' ranges do not: a block of theirs that grows is to have the same neighbours in each run, since one that moves
+ * counts twice to a limit. */
+static bool goes_quickly(uint32_t tag) { return !is_shared(tag) && !HAK_TAG_IS_IN_HEAP(tag); }
+
 static void mark_large(hak_region *r, size_t index, size_t spans) {
   for (size_t at = index, n; at < index + spans; at += n) {
     n = hak_pool_in_chunk(at, index + spans);
@@ -294,7 +298,7 @@ static HAK_NOINLINE hak_span *take_quick(size_t spans, size_t align, hak_pool_ta
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   HAK_ASSERT(spans > 0 && spans <= HAK_LONGEST_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE &&
              tags.head_code != HAK_CODE_NONE);
-  hak_span *span = !is_shared(tags.head) ? take_quick(spans, align, tags) : NULL;
+  hak_span *span = goes_quickly(tags.head) ? take_quick(spans, align, tags) : NULL;
   if (span != NULL) {
     span->start = hak_align_down(span->start, HAK_SPAN_SIZE);
     *zeroed = false;
@@ -397,6 +401,6 @@ static HAK_NOINLINE bool give_quick(hak_region *r, hak_span *span, uint32_t tag,
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   HAK_ASSERT(tag != HAK_TAG_NONE);
   hak_region *r = hak_pool_region_of(span);
-  if (keep == 0 && !is_shared(tag)) return give_quick(r, span, tag, purge_due);
+  if (keep == 0 && goes_quickly(tag)) return give_quick(r, span, tag, purge_due);
   return hak_pool_give_range(r, span, keep, tag, false, purge_due);
 }
