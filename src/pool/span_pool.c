@@ -279,8 +279,8 @@ static bool is_shared(uint32_t tag) {
   return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
 }
 
-/* Heaps' ranges do not: a block of theirs that grows is to have the same neighbours in each run, since one that moves
- * counts twice to a limit. */
+/* Heaps' ranges do not: with them what is accessible grows by 1.2 MB while 800 heaps come and go in the hardened library
+ * (066). */
 static bool goes_quickly(uint32_t tag) { return !is_shared(tag) && !HAK_TAG_IS_IN_HEAP(tag); }
 
 static void mark_large(hak_region *r, size_t index, size_t spans) {
