@@ -279,7 +279,7 @@ static bool is_shared(uint32_t tag) {
   return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
 }
 
-/* Heaps' ranges do not: with them what is accessible grows by 1.2 MB while 800 heaps come and go in the hardened library
+/* Heaps' ranges do not: with them the hardened library's accessible memory grows by 1.2 MB while 800 heaps come and go
  * (066). */
 static bool goes_quickly(uint32_t tag) { return !is_shared(tag) && !HAK_TAG_IS_IN_HEAP(tag); }
 
