@@ -44,9 +44,10 @@ hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) HAKMEM_NOEXCEPT
 
 /* As malloc, calloc, aligned_alloc (alignment a power of two, else EINVAL) and realloc, in the heap. Where the limit,
  * or that of a heap above it, would be passed, they return NULL with ENOMEM. realloc with a NULL p is malloc in `heap`;
- * else the block is resized in the heap that it is in, and `heap` says nothing; while a block is copied it counts
- * twice, and so does one of up to 32 MiB that grows where it is (in the hardened library, of any size): whether it can
- * differs from run to run, and what a limit refuses does not. hakmem_expand counts what is added. */
+ * else the block is resized in the heap that it is in, and `heap` says nothing. A block counts twice while realloc
+ * copies it. One of up to 32 MiB (in the hardened library, of any size) also counts twice while it grows in place:
+ * whether there is room behind it differs from run to run, and what a limit refuses must not. A larger one grows by the
+ * kernel, and counts once. hakmem_expand copies nothing, and counts what is added. */
 void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
@@ -98,8 +99,8 @@ typedef struct hakmem_heap_stats {
   size_t live;       /* bytes in blocks that the program has */
   /* Most bytes live, as of when a thread took memory of the heap. Exact where blocks are not cached; else off by what
    * that thread takes from its cache until the next such moment, or has put there, and by what others have cached: of
-   * each size up to 64 KiB, or two blocks. Never below what was shown as live, nor above a limit that held all the
-   * time. */
+   * each size up to 64 KiB, or two blocks. A block that realloc grows counts here as it does for a limit. Never below
+   * what was shown as live, nor above a limit that held all the time. */
   size_t peak;
   size_t blocks;     /* that the program has */
   size_t held;       /* bytes of memory taken for blocks: live ones, free ones, and the rest of their pages and spans */

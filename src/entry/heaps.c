@@ -20,7 +20,7 @@ typedef struct request {
   void *grows; /* a block, in place; NULL: a new one */
   hak_span *span; /* of that; NULL: a mapping … */
   bool may_move;  /* … which the kernel may move */
-  bool or_copied; /* where it does not grow there */
+  bool or_copied; /* where it does not grow so, the caller copies it */
 } request;
 
 /* By which the thread's cache has such blocks; HAK_CLASS_COUNT: it has none. */
@@ -121,19 +121,20 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   return serve(&q, counts, d); /* the library has started: there is a heap */
 }
 
-void *hak_heap_resize(hak_heap *h, hak_span *s, void *p, size_t size, bool may_move, bool alone, hak_deferred *d) {
+void *hak_heap_resize(hak_heap *h, hak_span *s, void *p, size_t size, bool may_move, bool or_copied,
+                      hak_deferred *d) {
   request q = {.h = h,
                .t = hak_tls.cache,
                .size = size,
                .grows = p,
                .span = s,
                .may_move = may_move,
-               .or_copied = !alone};
-  return serve(&q, alone, d);
+               .or_copied = or_copied};
+  return serve(&q, !or_copied, d);
 }
 
-void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, bool alone, hak_deferred *d) {
-  if (hak_heap_resize(h, s, p, size, false, alone, d) == NULL) return NULL;
+void *hak_heap_resize_in_place(hak_heap *h, hak_span *s, void *p, size_t size, bool or_copied, hak_deferred *d) {
+  if (hak_heap_resize(h, s, p, size, false, or_copied, d) == NULL) return NULL;
   hak_sampled_forget(p);
   hak_heap_count_resized(h, p, size);
   return p;

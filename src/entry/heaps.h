@@ -21,12 +21,12 @@ void hak_heap_free(const hak_where *where, void *p, hak_deferred *deferred);
  * is large. False: take the long way. */
 bool hak_heap_free_ready(void *p);
 /* p in whole spans from `span` on, where it is, or, NULL, a mapping, which the kernel may move where `may_move` says
- * so. NULL: there is no room, or a limit is in the way though all that caches had of it is back. alone: the caller does
- * not copy it then, so a refusal counts, and a block that grows does not count twice. */
-void *hak_heap_resize(hak_heap *heap, hak_span *span, void *p, size_t size, bool may_move, bool alone,
+ * so. NULL: there is no room, or a limit is in the way though all that caches had of it is back. or_copied: the caller
+ * copies the block then, so growth counts twice as a copy does, and a refusal is the copy's to count. */
+void *hak_heap_resize(hak_heap *heap, hak_span *span, void *p, size_t size, bool may_move, bool or_copied,
                       hak_deferred *deferred);
 /* The same where it is; to the profile a resized block is a new one. */
-void *hak_heap_resize_in_place(hak_heap *heap, hak_span *span, void *p, size_t size, bool alone,
+void *hak_heap_resize_in_place(hak_heap *heap, hak_span *span, void *p, size_t size, bool or_copied,
                                hak_deferred *deferred);
 
 /* The two halves of a destroy and, where the heap `stays`, of a reset. All its memory goes back but mappings, of which

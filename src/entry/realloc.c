@@ -78,7 +78,7 @@ void *hak_raw_resize_huge(hak_heap *h, void *p, size_t size, size_t align, hak_d
   hak_profile_sample before = {0};
   if (hak_profile_has_samples()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
   bool may_move = align != HAK_IN_PLACE && align <= hak_os_page_size();
-  void *moved = h == NULL ? hak_huge_resize(p, size, may_move) : hak_heap_resize(h, NULL, p, size, may_move, false, d);
+  void *moved = h == NULL ? hak_huge_resize(p, size, may_move) : hak_heap_resize(h, NULL, p, size, may_move, true, d);
   if (moved == NULL) {
     hak_profile_put_back(&before);
     return NULL;
@@ -137,7 +137,7 @@ static void *resize_large(hak_region *region, void *p, size_t old_size, size_t s
 /* In whole spans, or, s NULL, a mapping: where it is, or moved by the kernel. NULL: it is as it was. */
 static void *resize_large_of_heap(hak_heap *h, hak_span *s, void *p, size_t size, size_t align, hak_deferred *d) {
   if (s == NULL && align != HAK_IN_PLACE) return size > HAK_SMALL_MAX ? resize_mapping(h, p, size, align, d) : NULL;
-  return hak_is_in_place(p, align) ? hak_heap_resize_in_place(h, s, p, size, align == HAK_IN_PLACE, d) : NULL;
+  return hak_is_in_place(p, align) ? hak_heap_resize_in_place(h, s, p, size, align != HAK_IN_PLACE, d) : NULL;
 }
 
 static void *resize_of_heap(const hak_where *w, void *p, size_t size, size_t align, hak_deferred *d) {

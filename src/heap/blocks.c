@@ -326,8 +326,8 @@ void hak_heap_put_large_locked(hak_heap *h, void *const *blocks, unsigned count,
   hak_heap_note_end(h);
 }
 
-/* A limit refuses the same request in each run of a program: so what would be copied where it cannot grow counts twice,
- * whatever lies behind it. */
+/* A limit refuses the same request in each run of a program. Whether a block grows in place differs from run to run: so
+ * growth counts twice in place, too, where the caller copies the block otherwise. */
 static hak_heap *charge_growth(hak_heap *h, size_t before, size_t after, bool or_copied) {
   hak_assert_held(hak_heap_lock(h));
   hak_heap *refuser = or_copied ? hak_heap_refuser(h, after) : NULL;
@@ -336,7 +336,7 @@ static hak_heap *charge_growth(hak_heap *h, size_t before, size_t after, bool or
 
 static void note_resized(hak_heap *h, size_t before, size_t after, bool or_copied) {
   if (after <= before) return;
-  hak_add_relaxed(&h->requests, 1); /* as a copy's block would be */
+  hak_add_relaxed(&h->requests, 1); /* as a copy would */
   hak_heap_raise_peak(h, hak_load_relaxed(&h->taken) + (or_copied ? before : 0));
 }
 
@@ -413,7 +413,9 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
   size_t before = hak_huge_size(p), bytes = hak_huge_bytes(size);
   if (before == 0) return t;
-  or_copied = or_copied && (HAK_HARD(GUARDS) || !may_move || before <= HAK_EXTENT_MAX); /* else addresses are found */
+  /* The kernel always finds addresses for a mapping that may move. A small one would have been spans in another run. */
+  bool always_grows = may_move && !HAK_HARD(GUARDS) && before > HAK_EXTENT_MAX;
+  or_copied = or_copied && !always_grows;
   hak_huge_node *n = lift_mapping(h, p, bytes, or_copied, &t.refuser);
   if (n == NULL) return t;
   size_t charged = n->bytes;

@@ -181,6 +181,21 @@ TEST(Limits, OfABlockThatGrowsDoNotDependOnWhatLiesBehindIt) {
   EXPECT_GT(moved, 0);
 }
 
+// So large an alignment makes it a mapping, as a full region would: in another run it would be spans, and count twice.
+TEST(Limits, OfAMappingUpTo32MiBThatGrowsAreThoseOfSpans) {
+  Heap heap;
+  void *p = hakmem_heap_aligned_alloc(heap, 64 * MIB, 2 * MIB);
+  ASSERT_NE(p, nullptr);
+  ASSERT_EQ(heap.live(), 2 * MIB);
+  hakmem_heap_set_limit(heap, 5 * MIB - 1);
+  EXPECT_EQ(hakmem_realloc(p, 3 * MIB), nullptr);
+  hakmem_heap_set_limit(heap, 5 * MIB);
+  EXPECT_NE(p = hakmem_realloc(p, 3 * MIB), nullptr);
+  EXPECT_EQ(heap.stats().peak, 5 * MIB);
+  EXPECT_EQ(heap.live(), 3 * MIB);
+  hakmem_free(p);
+}
+
 TEST(Limits, NeverRefuseWhatShrinks) {
   for (size_t size : {size_t{1000}, size_t{30000}, size_t{200000}, 3 * MIB, 40 * MIB}) {
     Heap heap;
