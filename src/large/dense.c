@@ -1,6 +1,7 @@
 #include "large/dense.h"
 
 #include "pool/budget.h"
+#include "region/first_touch.h"
 #include "region/region.h"
 
 /* Of what is proved: so large a block may have huge pages, and uses up the proof, so that some are looked at again. */
@@ -75,7 +76,7 @@ hak_dense_grant hak_dense_grants(size_t bytes, bool zeros) {
   const hak_dense_grant none = {0, false}, all = {bytes, false}, part = {hak_min_size(bytes, TRUSTED_MOST), true};
   if (bytes < HAK_HUGE_PAGE || hak_config.thp == HAK_THP_OFF) return none;
   if (hak_config.thp == HAK_THP_ON) return all;
-  if (hak_budget_of_group()) return none;
+  if (hak_budget_of_group() || hak_huge_pages_are_dear()) return none;
   if (!is_proved(bytes)) look_at_trusted();
   if (is_proved(bytes)) return all;
   return !zeros && bytes >= TRUSTED_LEAST && claim_trust(part.bytes) ? part : none;

@@ -7,6 +7,7 @@
 #include "large/guard_pages.h"
 #include "large/kept.h"
 #include "large/quarantine.h"
+#include "region/first_touch.h"
 #include "region/size_class.h"
 
 static size_t live_count, live_bytes;
@@ -83,6 +84,11 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   /* Mappings that were one when a page came can be one again */
   if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0;
   if (dense.bytes != 0) hak_os_huge_pages(p, dense.bytes);
+  if (dense.bytes > HAK_HUGE_PAGE && hak_first_touch_is_dear(p)) {
+    hak_os_small_pages((char *)p + HAK_HUGE_PAGE, dense.bytes - HAK_HUGE_PAGE);
+    dense.bytes = HAK_HUGE_PAGE;
+  }
+  hak_note_small_pages(bytes - dense.bytes);
   return hak_huge_adopt(p, bytes,
                         dense.bytes == 0      ? HAK_HUGE_PAGES_NONE
                         : dense.bytes < bytes ? HAK_HUGE_PAGES_FRONT

@@ -108,6 +108,18 @@ static int linux_name(void *addr, size_t size, const char *name) {
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
+static uint64_t thread_cpu_ns(void) {
+  struct timespec t = {0, 0};
+  if (!hak_os_is_confined()) hak_os_call(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t linux_touch(void *page) {
+  uint64_t begin = thread_cpu_ns();
+  *(volatile char *)page = 0;
+  return thread_cpu_ns() - begin;
+}
+
 /* Of <linux/membarrier.h> since Linux 4.14. */
 #define BARRIER 8
 #define BARRIER_REGISTER 16
@@ -134,6 +146,7 @@ const struct hak_os_ops hak_os_linux = {
     .now_ms = linux_now_ms,
     .unmap_own = linux_unmap_own,
     .barrier = linux_barrier,
+    .touch = linux_touch,
 };
 
 size_t hak_os_given(hak_os_gift what) {

@@ -5,6 +5,7 @@
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
 #include "pool/span_pool.h"
+#include "region/first_touch.h"
 
 typedef struct range {
   size_t bit, end;
@@ -108,7 +109,8 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages == HAK_PAGES_RENEWED) hak_bits_change(c->large, first % HAK_CHUNK_SPANS, count, false);
   if (pages == HAK_PAGES_MUZZY || pages == HAK_PAGES_PURGED || pages == HAK_PAGES_RENEWED) {
-    if (c->huge && (first | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
+    bool splits = (first | count) % HAK_HUGE_PAGE_SPANS != 0 || hak_huge_pages_are_dear(); /* none come back */
+    if (c->huge && splits) hak_store_relaxed(&c->has_split_pages, true);
     hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
   }
   hak_pool_mark_free(r, first, count, pages);

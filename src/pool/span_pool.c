@@ -7,6 +7,12 @@
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
 #include "pool/quick.h"
+#include "region/first_touch.h"
+
+void hak_pool_use_huge_pages(size_t from_spans) {
+  hak_span_pool.huge_from_spans = from_spans;
+  if (from_spans == 0) hak_ignore_costs_of_huge_pages();
+}
 
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
@@ -132,6 +138,7 @@ static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, b
     size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
+    huge = huge && !hak_huge_pages_are_dear();
     hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
@@ -306,17 +313,21 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   }
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
-  bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
+  bool huge = dense && !hak_huge_pages_are_dear() &&
+              hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
   bool is_long = spans > HAK_CHUNK_SPANS || align > HAK_CHUNK_SPANS / 2;
   if (is_long) hak_quick_settle();
   hak_chunk_search s = {.spans = spans, .align = align, .huge = huge, .apart = apart};
+  bool begins_huge_page = false;
   do span = is_long ? take_long(spans, align, zeroed) : take_locked(s, zeroed);
   while (span == NULL && hak_quick_settle());
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
+    begins_huge_page = huge && *zeroed && index % HAK_HUGE_PAGE_SPANS == 0 &&
+                       r->chunks[index / HAK_CHUNK_SPANS].huge && !hak_pool_was_large(span);
     if (!shared) mark_large(r, index, spans);
     hak_takes_large |= !shared;
     span->start = (uintptr_t)hak_region_address(r, index);
@@ -328,6 +339,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
+  if (begins_huge_page) hak_first_touch_is_dear((void *)span->start); /* what comes next has small pages then */
   return span;
 }
 

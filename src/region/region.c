@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "os/os.h"
+#include "region/first_touch.h"
 
 _Static_assert(HAK_CODES <= UINT8_MAX + 1, "the page map has a byte for a code");
 _Static_assert(HAK_CHUNK_SPANS % 64 == 0, "a chunk's bitmaps are whole words");
@@ -234,10 +235,11 @@ static void extend(hak_region *r, size_t needed) {
 #define STEP_PART 4
 #define FIRST_STEP HAK_SLAB_SPANS_MOST /* any slab */
 
-/* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
-static size_t next_step(const hak_region *r) {
+/* At most to the chunk's end. Huge pages come one at a time: after a dear one there are no more. mlockall(MCL_FUTURE)
+ * populates what becomes writable: then the steps stay small. */
+static size_t next_step(const hak_region *r, bool huge_pages) {
   if (r->populated) return FIRST_STEP;
-  return hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP);
+  return huge_pages ? HAK_HUGE_PAGE_SPANS : hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
@@ -252,7 +254,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   size_t least = hak_min_size(spans, end - from);
   bool huge_pages = new_chunk ? huge && !r->populated : r->chunks[from / HAK_CHUNK_SPANS].huge;
   /* A huge page that is accessible in part is small pages when it is touched. */
-  size_t to = hak_align_up(from + hak_max_size(next_step(r), least), huge_pages ? HAK_HUGE_PAGE_SPANS : 1);
+  size_t to = hak_align_up(from + hak_max_size(next_step(r, huge_pages), least), huge_pages ? HAK_HUGE_PAGE_SPANS : 1);
   size_t step = other_kind ? end - from : hak_min_size(to, end) - from;
   HAK_ASSERT(step >= least && least > 0);
   size_t tables_before = r->table_spans;
@@ -262,7 +264,14 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   }
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
   if (new_chunk) chunk->huge = huge && !r->populated;
-  if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
+  if (chunk->huge && hak_huge_pages_are_dear()) {
+    chunk->huge = false;
+    chunk->was_huge = true;
+  }
+  if (chunk->huge)
+    hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
+  else
+    hak_note_small_pages(step << HAK_SPAN_SHIFT);
   if (r->table_spans > tables_before) r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
   add_free(r, from, from + step);
   r->ready_spans = from + step;

@@ -21,7 +21,8 @@
 
 static const int allowed[] = {
     /* the allocator's */
-    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_getrandom, SYS_gettid, SYS_membarrier, SYS_openat,
+    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_clock_gettime, SYS_getrandom,
+    SYS_gettid, SYS_membarrier, SYS_openat,
     SYS_read, SYS_close, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_write, SYS_rt_sigpending, SYS_rt_sigtimedwait,
     SYS_fcntl, SYS_fstat, SYS_newfstatat, SYS_getpid, SYS_memfd_create, SYS_ftruncate, SYS_prlimit64, SYS_clone3,
     SYS_clone, SYS_rseq, SYS_set_robust_list, SYS_prctl, SYS_pread64, SYS_capget,

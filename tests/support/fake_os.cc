@@ -32,6 +32,8 @@ std::function<int(const Event &)> *rule;
 std::function<void(const Event &)> *hook;
 bool clock_set;
 uint64_t clock_ms;
+uint64_t touch_ns;
+unsigned touches;
 
 const char *const call_names[CALLS] = {"map", "unmap", "protect", "advise", "remap", "name", "barrier"};
 
@@ -192,7 +194,15 @@ int barrier() {
   return e.error;
 }
 
-const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms, unmap_own, barrier};
+// What the host takes for a page is the test's to say, so that no test depends on it.
+uint64_t touch(void *page) {
+  *static_cast<volatile char *>(page) = 0;
+  Guard guard;
+  touches++;
+  return touch_ns;
+}
+
+const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms, unmap_own, barrier, touch};
 
 // The priority puts it before the allocator's own constructor.
 __attribute__((constructor(101))) void install() { hak_os = &fake_ops; }
@@ -206,6 +216,7 @@ void reset() {
   event_count = violation_count = 0;
   std::fill(totals, totals + CALLS, 0u);
   clock_set = false;
+  touch_ns = touches = 0;
 }
 
 void fail_nth(Call call, unsigned n, unsigned count, int error) {
@@ -237,6 +248,16 @@ void set_clock(uint64_t ms) {
   Guard guard;
   clock_set = true;
   clock_ms = ms;
+}
+
+void set_touch_ns(uint64_t ns) {
+  Guard guard;
+  touch_ns = ns;
+}
+
+unsigned touched() {
+  Guard guard;
+  return touches;
 }
 
 std::vector<Event> log() {

@@ -43,6 +43,11 @@ void on_call(std::function<void(const Event &)> hook);
 // From the first set_clock on, the clock stands still between calls of it.
 void set_clock(uint64_t ms);
 
+// What a first touch is said to cost from now on; 0 until then, and after a reset.
+void set_touch_ns(uint64_t ns);
+// First touches since the reset.
+unsigned touched();
+
 std::vector<Event> log();
 // The names given so far, one event each.
 std::vector<Event> names();

@@ -38,6 +38,7 @@ extern "C" {
 #include "reclaim/decay.h"
 #include "reclaim/purge.h"
 #include "profile/profile.h"
+#include "region/first_touch.h"
 #include "region/region.h"
 #include "region/size_class.h"
 #include "report/report.h"
