@@ -544,6 +544,7 @@ def with_value(text: str, path: tuple, value: int) -> str:
     return json.dumps(found)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("value", LARGE)
 def test_large_numbers_are_told_or_shown(monkeypatch, value):
     monkeypatch.setattr(Symboliser, "prepare", lambda *_: None)

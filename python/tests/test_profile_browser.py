@@ -233,6 +233,7 @@ def press(page, *keys: str) -> str:
     return page.execute_script("return document.activeElement.getAttribute('name')")
 
 
+@pytest.mark.turns
 def test_flame_graph_is_one_stop_of_the_tab_key_and_the_arrows_go_on(opened):
     from selenium.webdriver.common.keys import Keys
 
