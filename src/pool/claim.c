@@ -127,9 +127,7 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   hak_lock_take(&hak_span_pool.lock);
   bool was_huge = c->huge;
   if (was_huge) {
-    c->huge = false;
-    c->was_huge = true;
-    hak_store_relaxed(&c->has_split_pages, false);
+    hak_chunk_end_huge(c);
     hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);

@@ -1,8 +1,8 @@
 /* Whether fresh memory asks for huge pages. Where a host takes its guests' free pages back (a balloon that reports free
  * pages), the first touch of a huge page costs 5 to 10 ms of processor time when the host has to find its memory, and
- * 0.2 to 0.4 ms when it has not; those of the 512 small pages in its place cost 0.7 to 1.6 ms (071). So whoever
- * takes fresh memory where a huge page begins touches it, and takes the time. When that was dear, what comes next has
- * small pages, until a growing number of bytes has come. Policy by words that the next sample corrects: all are relaxed. */
+ * 0.2 to 0.4 ms when it has not; those of the 512 small pages in its place cost 0.7 to 1.6 ms (071). So whoever takes
+ * fresh memory where a huge page begins touches it, and takes the time. When that was dear, what comes next has small
+ * pages, until a growing number of bytes has come. Policy by words that the next sample corrects: all are relaxed. */
 #ifndef HAK_REGION_FIRST_TOUCH_H
 #define HAK_REGION_FIRST_TOUCH_H
 

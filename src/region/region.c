@@ -265,8 +265,9 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
   if (new_chunk) chunk->huge = huge && !r->populated;
   if (chunk->huge && hak_huge_pages_are_dear()) {
-    chunk->huge = false;
-    chunk->was_huge = true;
+    size_t start = hak_max_size(from - from % HAK_CHUNK_SPANS, r->first_span);
+    hak_chunk_end_huge(chunk);
+    if (from > start) hak_os_small_pages(hak_region_address(r, start), (from - start) << HAK_SPAN_SHIFT);
   }
   if (chunk->huge)
     hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);

@@ -115,6 +115,14 @@ typedef struct hak_chunk {
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
+/* The pool lock. From now on its pages are to be small; huge ones that are there stay, and the caller tells the system,
+ * which would fill what goes of them again. */
+HAK_INLINE void hak_chunk_end_huge(hak_chunk *c) {
+  c->huge = false;
+  c->was_huge = true;
+  hak_store_relaxed(&c->has_split_pages, false);
+}
+
 typedef struct hak_region {
   uintptr_t base;
   size_t limit; /* bytes from base that can be looked up */
