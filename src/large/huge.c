@@ -84,7 +84,7 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   /* Mappings that were one when a page came can be one again */
   if (dense.bytes != 0 && dense.bytes < bytes) *((volatile char *)p + bytes - 1) = 0;
   if (dense.bytes != 0) hak_os_huge_pages(p, dense.bytes);
-  if (dense.bytes > HAK_HUGE_PAGE && hak_first_touch_is_dear(p)) {
+  if (dense.bytes > HAK_HUGE_PAGE && hak_config.thp != HAK_THP_ON && hak_time_first_touch(p)) {
     hak_os_small_pages((char *)p + HAK_HUGE_PAGE, dense.bytes - HAK_HUGE_PAGE);
     dense.bytes = HAK_HUGE_PAGE;
   }

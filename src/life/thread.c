@@ -102,7 +102,7 @@ static bool start_locked(void) {
   hak_config_load(hak_os_environment(NULL));
   init_classes_locked();
   hak_arena_start();
-  hak_pool_use_huge_pages(huge_pages_from());
+  hak_span_pool.huge_from_spans = huge_pages_from();
   hak_decay_start();
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
   if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;

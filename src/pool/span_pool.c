@@ -9,11 +9,6 @@
 #include "pool/quick.h"
 #include "region/first_touch.h"
 
-void hak_pool_use_huge_pages(size_t from_spans) {
-  hak_span_pool.huge_from_spans = from_spans;
-  if (from_spans == 0) hak_ignore_costs_of_huge_pages();
-}
-
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
   size_t period = hak_min_size(align, 64), first = (0 - page) & (align - 1);
@@ -138,7 +133,7 @@ static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, b
     size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
-    huge = huge && !hak_huge_pages_are_dear();
+    huge = huge && !hak_huge_pages_are_dear(); /* by another thread's touch: then the chunk grew by small ones */
     hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
@@ -326,7 +321,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = hak_region_span_index(r, span);
-    begins_huge_page = huge && *zeroed && index % HAK_HUGE_PAGE_SPANS == 0 &&
+    begins_huge_page = huge && hak_config.thp != HAK_THP_ON && *zeroed && index % HAK_HUGE_PAGE_SPANS == 0 &&
                        r->chunks[index / HAK_CHUNK_SPANS].huge && !hak_pool_was_large(span);
     if (!shared) mark_large(r, index, spans);
     hak_takes_large |= !shared;
@@ -339,7 +334,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
-  if (begins_huge_page) hak_first_touch_is_dear((void *)span->start); /* what comes next has small pages then */
+  if (begins_huge_page) hak_time_first_touch((void *)span->start);
   return span;
 }
 

@@ -23,10 +23,6 @@
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 #define HAK_LONGEST_SPANS ((size_t)UINT16_MAX)
 
-/* Spans that will be used to the last byte have huge pages once more than that is held; from 0 on whatever their first
- * touches cost, SIZE_MAX: never. Before the first request. */
-void hak_pool_use_huge_pages(size_t from_spans);
-
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);
 

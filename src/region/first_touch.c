@@ -14,17 +14,14 @@
 
 size_t hak_dear_bytes;
 static size_t dear_next = DEAR_FIRST;
-static bool ignores;
-
-void hak_ignore_costs_of_huge_pages(void) { ignores = true; }
 
 void hak_note_small_pages(size_t bytes) {
   size_t left = hak_load_relaxed(&hak_dear_bytes);
   if (HAK_UNLIKELY(left != 0)) hak_store_relaxed(&hak_dear_bytes, left - hak_min_size(left, bytes));
 }
 
-bool hak_first_touch_is_dear(void *page) {
-  if (ignores || hak_huge_pages_are_dear()) return false;
+bool hak_time_first_touch(void *page) {
+  if (hak_huge_pages_are_dear()) return false;
   size_t next = hak_load_relaxed(&dear_next);
   bool dear = hak_os_touch(page) > DEAR_NS;
   if (HAK_UNLIKELY(dear)) hak_store_relaxed(&hak_dear_bytes, next);

@@ -17,11 +17,10 @@ extern size_t hak_dear_bytes;
 HAK_INLINE bool hak_huge_pages_are_dear(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_dear_bytes) != 0); }
 
 /* Touches the first byte of a huge page's place, which is zero, has no pages, was asked to have huge ones and will be
- * used: true if that was dear. No lock is held: it may take 10 ms. */
-bool hak_first_touch_is_dear(void *page);
+ * used. True: that was dear. It may take 10 ms, so the pool lock is not held. While huge pages are known to be dear it
+ * does nothing, and returns false. */
+bool hak_time_first_touch(void *page);
 /* So much fresh memory has come, of small pages. */
 void hak_note_small_pages(size_t bytes);
-/* Huge pages are asked for whatever they cost. Before any are. */
-void hak_ignore_costs_of_huge_pages(void);
 
 #endif

@@ -126,7 +126,8 @@ char *filled(size_t bytes) {
   return p;
 }
 
-// Where the host has to find memory for them first touches of huge pages are dear, and no more are asked for. So it has some by now, and one process of three tells.
+// Where the host has to find memory for them first touches of huge pages are dear, and no more are asked for. So it has
+// some by now, and of three processes one will do.
 void expect_of_a_process(const std::function<bool()> &well) {
   constexpr size_t ENOUGH = 512 * MIB;
   int status = 1;

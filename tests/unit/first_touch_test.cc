@@ -43,7 +43,8 @@ class FirstTouch : public testing::Test {
     std::set<uintptr_t> huge;
     for (const fake_os::Event &e : fake_os::log()) {
       if (e.call != fake_os::ADVISE) continue;
-      for (uintptr_t page = hak_align_up(e.addr, HAK_HUGE_PAGE); page + HAK_HUGE_PAGE <= e.addr + e.size_bytes; page += HAK_HUGE_PAGE) {
+      uintptr_t end = e.addr + e.size_bytes;
+      for (uintptr_t page = hak_align_up(e.addr, HAK_HUGE_PAGE); page + HAK_HUGE_PAGE <= end; page += HAK_HUGE_PAGE) {
         if (e.detail == MADV_HUGEPAGE) huge.insert(page);
         if (e.detail == MADV_NOHUGEPAGE) huge.erase(page);
       }
@@ -87,7 +88,7 @@ TEST_F(FirstTouch, OnceCheapAgainBringsHugePages) {
 }
 
 TEST_F(FirstTouch, IsIgnoredWhereHugePagesAreAskedForAlways) {
-  hak_ignore_costs_of_huge_pages();
+  hak_config.thp = HAK_THP_ON;
   fake_os::set_touch_ns(DEAR_NS);
   take_mib(256);
   EXPECT_EQ(fake_os::touched(), 0u);
