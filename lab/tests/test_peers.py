@@ -1,4 +1,5 @@
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hakmem.allocators.recipes import PACKAGES, RECIPES
 from hakmem.cli import main
 from small_build import compile_c
 
+from hakmem_lab import peer_sources
 from hakmem_lab.commands import peers
 from hakmem_lab.commands.peers import (
     BuildError,
@@ -98,7 +100,7 @@ def test_metadata_comes_back_and_names_both_versions(folder, whole):
     assert cache.read("mimalloc3") == (metadata, "")
     found = find("mimalloc3")
     assert found.usable
-    assert found.version == "9.8.7 (crate libmimalloc-sys 1.2.3)"
+    assert found.version == "9.8.7 (crate libmimalloc-sys2 1.2.3)"
     assert found.source == "crates.io"
 
 
@@ -205,6 +207,7 @@ def test_each_tool_of_each_recipe_has_a_package():
     for recipe in RECIPES.values():
         assert set(recipe.needed_tools) <= set(PACKAGES)
         assert recipe.method in peers.METHODS
+        assert len(recipe.products) == len(recipe.targets) == 2 * (recipe.method == "cmake")
 
 
 def test_missing_compiler_is_named(monkeypatch, tmp_path):
@@ -339,10 +342,10 @@ def test_library_that_does_not_serve_is_not_kept(folder, fake_tools, build):
 def test_interrupt_keeps_what_was_built(folder, fake_tools, monkeypatch):
     real = peers.build
 
-    def build_one_then_interrupt(recipe, jobs, say):
+    def build_one_then_interrupt(recipe, jobs, say, *others):
         if recipe.name != "jemalloc5":
             raise KeyboardInterrupt
-        return real(recipe, jobs, say)
+        return real(recipe, jobs, say, *others)
 
     monkeypatch.setattr("hakmem_lab.commands.peers.build", build_one_then_interrupt)
     found = run("peers", "build", "jemalloc5", "snmalloc", "rpmalloc")
@@ -369,9 +372,9 @@ def test_steps_run_without_the_users_flags(folder, fake_tools, monkeypatch):
 
 
 def test_manifest_pins_the_crate():
-    text = manifest(RECIPES["mimalloc2"])
-    assert 'version = "=0.1.49"' in text
-    assert 'features = ["override", "v2"]' in text
+    text = manifest(RECIPES["rpmalloc"])
+    assert 'version = "=0.2.3"' in text
+    assert 'features = ["preload"]' in text
     assert "default-features = false" in text
 
 
@@ -386,3 +389,218 @@ def test_archive_is_that_of_the_crates_own_script(tmp_path):
     (tmp_path / "liby.a").write_text("")
     with pytest.raises(BuildError, match="2 archives"):
         find_archive(text, "x-sys")
+
+
+def git(folder: Path, *command: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run(["git", *who, "-C", str(folder), *command], check=True, capture_output=True)
+
+
+def make_jemalloc(folder: Path) -> Path:
+    """As much of jemalloc's tree as the stand-ins look at."""
+    mark = folder / RECIPES["jemalloc5"].mark
+    mark.parent.mkdir(parents=True)
+    mark.write_text("")
+    (folder / "of-this-tree.c").write_text("")
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    return make_jemalloc(tmp_path / "my jemalloc")
+
+
+@pytest.fixture
+def repository(tree) -> Path:
+    git(tree, "init", "-q")
+    git(tree, "add", ".")
+    git(tree, "commit", "-q", "-m", "all")
+    git(tree, "tag", "jemalloc-5.9.2")
+    return tree
+
+
+def list_sources_when_compiling(tools: Path) -> None:
+    """The make of the stand-ins tells which tree it runs in."""
+    make = tools / "make"
+    make.write_text(f"{make.read_text()}ls >&2\n")
+
+
+def test_given_folder_is_built_in_place_of_the_crates_tree(folder, fake_tools, tree):
+    list_sources_when_compiling(fake_tools)
+    found = run("peers", "build", "--from", f"jemalloc5={tree}")
+    assert found.exit_code == 0, found.output
+    log = cache.log_path("jemalloc5").read_text()
+    assert "of-this-tree.c" in log
+    # The tree names no version of its own, and the crate's is not that of the tree.
+    assert "--with-version=0.0.0-0-g0" in log
+    allocator = find("jemalloc5")
+    assert (allocator.version, allocator.source) == (f"unknown ({tree})", "folder")
+    assert f"built unknown ({tree})" in found.output
+    assert "mimalloc3" not in found.output
+
+
+def test_version_of_a_folder_is_what_git_says_of_it(folder, fake_tools, repository):
+    found = run("peers", "build", "--from", f"jemalloc5={repository}")
+    assert found.exit_code == 0, found.output
+    assert find("jemalloc5").version == f"5.9.2 ({repository})"
+    (repository / "more.c").write_text("")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "more")
+    assert run("peers", "build", "--from", f"jemalloc5={repository}").exit_code == 0
+    assert find("jemalloc5").version.startswith("5.9.2-1-g")
+
+
+def test_version_that_a_trees_own_file_names_comes_first(folder, tmp_path):
+    crate = tmp_path / "crate"
+    (crate / "rpmalloc").mkdir(parents=True)
+    (crate / "rpmalloc" / "CHANGELOG").write_text("3.2.1\n")
+    source = peer_sources.Source("/given")
+    shop = peers.Workshop(RECIPES["rpmalloc"], 1, print, source, crate, "0.2.3", "7.0")
+    assert peers.version_shown(shop) == "3.2.1"
+    (crate / "rpmalloc" / "CHANGELOG").write_text("nothing\n")
+    assert peers.version_shown(shop) == "7.0"
+    # The version of Google's tcmalloc is in a file of the crate beside the tree.
+    (crate / "CHANGELOG.md").write_text("## [0.1.14](x) - 2025-06-16\n")
+    shop = peers.Workshop(RECIPES["tcmalloc-google"], 1, print, source, crate, "0.1.14", "")
+    assert peers.version_shown(shop) == "unknown"
+    shop.source = None
+    assert peers.version_shown(shop) == "of 2025-06-16, 8 KiB pages"
+
+
+def test_given_git_tag_is_cloned(folder, fake_tools, repository):
+    list_sources_when_compiling(fake_tools)
+    url = f"file://{repository}"
+    found = run("peers", "build", "--from", f"jemalloc5={url}@jemalloc-5.9.2")
+    assert found.exit_code == 0, found.output
+    log = cache.log_path("jemalloc5").read_text()
+    assert "--depth=1 --branch=jemalloc-5.9.2" in log
+    assert "of-this-tree.c" in log
+    assert "--with-version=5.9.2-0-g0" in log
+    allocator = find("jemalloc5")
+    assert allocator.version == f"5.9.2 ({url}@jemalloc-5.9.2)"
+    assert allocator.source == "git"
+    assert not list((folder / "work").iterdir())
+
+
+def test_crate_stands_in_for_a_repository_that_cannot_be_reached(folder, fake_tools, tmp_path):
+    url = f"file://{tmp_path}/nowhere@5.9.2"
+    found = run("peers", "build", "--from", f"jemalloc5={url}")
+    assert found.exit_code == 0, found.output
+    said = [line for line in found.output.splitlines() if "instead" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"jemalloc5: {url}: cloning failed: fatal: ")
+    assert said[0].endswith("; the crate tikv-jemalloc-sys 0.7.1 instead")
+    assert find("jemalloc5").version == "5.3.1 (crate tikv-jemalloc-sys 0.7.1)"
+    assert find("jemalloc5").source == "crates.io"
+
+
+def test_tag_that_a_repository_has_not_fails(folder, fake_tools, repository):
+    found = run("peers", "build", "--from", f"jemalloc5=file://{repository}@5.0")
+    assert found.exit_code == 1
+    assert "cloning failed: fatal: Remote branch 5.0 not found" in found.output
+    assert "not built: jemalloc5" in found.output
+    assert not find("jemalloc5").usable
+
+
+def test_repository_of_something_else_fails(folder, fake_tools, repository):
+    (repository / RECIPES["jemalloc5"].mark).unlink()
+    git(repository, "commit", "-q", "-a", "-m", "less")
+    git(repository, "tag", "less")
+    found = run("peers", "build", "--from", f"jemalloc5=file://{repository}@less")
+    assert found.exit_code == 1
+    assert "@less: not the sources of jemalloc5 (no include/jemalloc/jemalloc.sh" in found.output
+
+
+def test_git_that_is_missing_is_named(monkeypatch):
+    there = "/bin/tool"
+    monkeypatch.setattr("shutil.which", lambda tool: there if tool != "git" else None)
+    told = "git is not installed (Debian package git)"
+    assert missing_tool(RECIPES["rpmalloc"], peer_sources.Source("file:///x", "1")) == told
+    assert missing_tool(RECIPES["rpmalloc"], peer_sources.Source("/x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("nonesuch=/tmp", "--from nonesuch=/tmp: no recipe for 'nonesuch' (there are: mimalloc3,"),
+        ("rpmalloc", "--from: 'rpmalloc' is not NAME=VALUE: it has no ="),
+        ("rpmalloc=/none", "--from rpmalloc=/none: no such folder; nothing built"),
+        (
+            "rpmalloc=/usr",
+            "--from rpmalloc=/usr: not the sources of rpmalloc (no rpmalloc/rpmalloc.c in it); "
+            "nothing built",
+        ),
+        (
+            "rpmalloc=https://a@example.org/x",
+            "--from rpmalloc=https://a@example.org/x: no tag named (URL@TAG); nothing built",
+        ),
+        ("rpmalloc=file:///x@", "--from rpmalloc=file:///x@: no tag named (URL@TAG)"),
+    ],
+)
+def test_source_that_is_none_is_refused_before_any_build(folder, given, told):
+    found = run("peers", "build", "mimalloc3", "--from", given)
+    assert found.exit_code == 2
+    assert found.output.startswith(f"Error: {told}")
+    assert found.output.count("\n") == 1
+    assert not folder.exists()
+
+
+def test_source_given_twice_is_refused(folder, tree):
+    given = ("--from", f"jemalloc5={tree}")
+    found = run("peers", "build", *given, *given)
+    assert (found.exit_code, found.output) == (2, "Error: --from: jemalloc5 is given twice\n")
+
+
+def test_failed_build_of_a_given_tree_says_why(folder, fake_tools, tree):
+    (fake_tools / "make").write_text("#!/bin/sh\necho 'a.c:1: error: no such luck'; exit 2\n")
+    found = run("peers", "build", "--from", f"jemalloc5={tree}")
+    assert found.exit_code == 1
+    assert "jemalloc5: FAILED: compiling failed: a.c:1: error: no such luck" in found.output
+
+
+def test_what_was_built_from_a_tree_stays_until_it_is_forced(folder, fake_tools, tree):
+    assert run("peers", "build", "--from", f"jemalloc5={tree}").exit_code == 0
+    found = run("peers", "build", "jemalloc5")
+    assert f"jemalloc5: unknown ({tree}) is up to date" in found.output
+    assert run("peers", "build", "--force", "jemalloc5").exit_code == 0
+    assert find("jemalloc5").version == "5.3.1 (crate tikv-jemalloc-sys 0.7.1)"
+    # A tree may have changed since: it is built whenever it is given.
+    found = run("peers", "build", "--from", f"jemalloc5={tree}")
+    assert "is up to date" not in found.output
+
+
+def test_own_configure_of_a_tree_is_used(folder, fake_tools, tree):
+    (tree / "configure").write_text("echo the own one $@\n")
+    assert run("peers", "build", "--from", f"jemalloc5={tree}").exit_code == 0
+    assert "the own one --with-version" in cache.log_path("jemalloc5").read_text()
+
+
+def test_cargo_takes_the_copy_with_the_given_tree_for_the_crate(folder, tmp_path):
+    crate, tree = tmp_path / "crate", tmp_path / "tree"
+    for place, name in ((crate / "rpmalloc", "old.c"), (tree, "new.c"), (tree / ".git", "x")):
+        place.mkdir(parents=True)
+        (place / name).write_text("")
+    shop = peers.Workshop(RECIPES["rpmalloc"], 1, print, peer_sources.Source(str(tree)), crate)
+    shop.folder.mkdir(parents=True)
+    peers.put_in_place(shop, tree)
+    assert [path.name for path in shop.tree.iterdir()] == ["new.c"]
+    text = (shop.folder / "Cargo.toml").read_text()
+    assert text.endswith('[patch.crates-io]\nrpmalloc-sys = { path = "crate" }\n')
+    assert (crate / "rpmalloc" / "old.c").exists()
+
+
+def test_cmake_projects_are_built_by_their_targets(folder, tmp_path):
+    """A small project of the shape of snmalloc's, by its recipe."""
+    crate = tmp_path / "crate"
+    (crate / "upstream").mkdir(parents=True)
+    (crate / "upstream" / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(x C)\n"
+        "add_library(snmallocshim SHARED a.c)\nadd_library(snmallocshim-static STATIC a.c)\n"
+        "add_library(unwanted STATIC a.c b.c)\n"
+    )
+    (crate / "upstream" / "a.c").write_text("int a;\n")
+    (crate / "upstream" / "b.c").write_text("#error not asked for\n")
+    shop = peers.Workshop(RECIPES["snmalloc"], 1, print, None, crate, "0.7.6")
+    with peers.only_one(shop):
+        built = peers.build_by_cmake(shop)
+        assert (built.library.name, built.archive.name) == ("libsnmalloc.so", "libsnmalloc.a")

@@ -317,9 +317,12 @@ def copy(source: Path, target: Path, mode: int | None = None) -> None:
         set_mode(target, mode)
 
 
-def copy_tree(source: Path, target: Path) -> None:
-    """Into a folder that is not there yet, in one of ours."""
-    shutil.copytree(source, target)
+def copy_tree(source: Path, target: Path, leave_out: str = "") -> None:
+    """Into a folder that is not there yet, in one of ours, but not what has the name `leave_out`.
+
+    Links stay links: one of them may lead nowhere.
+    """
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(leave_out))
 
 
 def set_mode(path: Path, mode: int) -> None:

@@ -1,7 +1,8 @@
 """`hakmem peers`: the allocators to compare with, and building those that Debian has not.
 
 cargo only fetches a crate, and for some peers runs its build script for the static archive. A
-library is checked under a real program before it takes its place in the cache.
+tree that is given takes the place of the crate's own. A library is checked under a real program
+before it takes its place in the cache.
 """
 
 import fcntl
@@ -26,10 +27,14 @@ from hakmem.allocators.recipes import PACKAGES, RECIPES, Recipe
 from hakmem.documents import write_text
 from hakmem.environment import allowed_cpus
 from hakmem.errors import INTERRUPTED, UserError
+from hakmem.options import several
 from hakmem.output import tables
 from hakmem.running.launching import own_session
 from hakmem.running.proof import load_checked, peer_served
 from rich.table import Table
+
+from hakmem_lab import peer_sources
+from hakmem_lab.peer_sources import Source, given_sources, recipe_of
 
 # What would change a build behind the recipe's back.
 UNWANTED = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "RUSTFLAGS", "MAKEFLAGS", "LD_PRELOAD")
@@ -56,12 +61,21 @@ class Workshop:
     recipe: Recipe
     jobs: int
     say: Callable[[str], None]
+    # What is built in place of the crate's tree; none where that is built itself.
+    source: Source | None = None
     crate_folder: Path = Path()
     crate_version: str = ""
+    # The version of a given tree that names none in its files.
+    tree_version: str = ""
 
     @property
     def folder(self) -> Path:
         return cache.cache_folder() / "work" / self.recipe.name
+
+    @property
+    def tree(self) -> Path:
+        """Upstream's tree, the crate's own or the given one."""
+        return self.crate_folder / self.recipe.tree
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         kept = {
@@ -97,7 +111,7 @@ class Workshop:
         """The line of the log that says most about a failure."""
         log = cache.log_path(self.recipe.name)
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-        telling = [line for line in lines if re.search(r"\berror\b[:\[]", line)]
+        telling = [line for line in lines if re.search(r"\b(error|fatal)\b[:\[]", line)]
         word = (telling or [line for line in lines if line] or ["no message"])[0 if telling else -1]
         return f"{word[:200]} (log: {log})"
 
@@ -109,9 +123,9 @@ def why_it_does_not_serve(library: Path, settings: Mapping[str, str]) -> str:
     return "" if said == "yes" else said
 
 
-def missing_tool(recipe: Recipe) -> str:
+def missing_tool(recipe: Recipe, source: Source | None = None) -> str:
     """One line about the first tool that is not there, or an empty string."""
-    for tool in recipe.needed_tools:
+    for tool in (*recipe.needed_tools, *(["git"] if source and source.tag else [])):
         if shutil.which(tool) is None:
             return f"{tool} is not installed (Debian package {PACKAGES[tool]})"
     return ""
@@ -124,14 +138,26 @@ def is_current(recipe: Recipe) -> bool:
     return is_by_recipe and not cache.archive_problem(recipe.name)
 
 
-def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None) -> cache.Metadata:
-    """Builds a peer and puts it into the cache; raises BuildError when it cannot."""
-    if problem := missing_tool(recipe):
+def build(
+    recipe: Recipe,
+    jobs: int,
+    say: Callable[[str], None] = lambda _: None,
+    source: Source | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> cache.Metadata:
+    """Builds a peer and puts it into the cache; raises BuildError when it cannot.
+
+    `say` is told each step, `tell` what a reader must know of the result.
+    """
+    if problem := missing_tool(recipe, source):
         raise BuildError(problem)
-    shop = Workshop(recipe, jobs, say)
+    shop = Workshop(recipe, jobs, say, source)
     with only_one(shop):
         try:
+            tree = given_tree(shop, tell)
             fetch(shop)
+            if tree is not None:
+                put_in_place(shop, tree)
             built = METHODS[recipe.method](shop)
             say("trying")
             if said := why_it_does_not_serve(built.library, recipe.settings):
@@ -157,6 +183,41 @@ def only_one(shop: Workshop) -> Iterator[None]:
         shutil.rmtree(shop.folder, ignore_errors=True)
         files.make_folder(shop.folder)
         yield
+
+
+def given_tree(shop: Workshop, tell: Callable[[str], None]) -> Path | None:
+    """The given tree, a tag cloned; none where the crate's own is to be built."""
+    source = shop.source
+    if source is None:
+        return None
+    tree = Path(source.place)
+    if source.tag:
+        tree = shop.folder / "clone"
+        environment = peer_sources.GIT_ENVIRONMENT
+        try:
+            command = peer_sources.clone_command(source, tree)
+            shop.run("cloning", command, shop.folder, environment)
+        except BuildError as error:
+            if peer_sources.NO_SUCH_TAG.search(str(error)):
+                raise
+            recipe = shop.recipe
+            tell(f"{source}: {error}; the crate {recipe.crate} {recipe.crate_version} instead")
+            shop.source = None
+            return None
+    if problem := peer_sources.why_no_tree(shop.recipe, tree):
+        raise BuildError(f"{source}: {problem}")
+    shop.tree_version = peer_sources.version_of(source, tree)
+    return tree
+
+
+def put_in_place(shop: Workshop, tree: Path) -> None:
+    """A copy of the crate with the given tree; cargo takes it for the crate."""
+    copy = shop.folder / "crate"
+    files.copy_tree(shop.crate_folder, copy)
+    peer_sources.put_in_place(shop.recipe, tree, copy)
+    shop.crate_folder = copy
+    patch = f'\n[patch.crates-io]\n{shop.recipe.crate} = {{ path = "crate" }}\n'
+    write_text(shop.folder / "Cargo.toml", manifest(shop.recipe) + patch)
 
 
 def fetch(shop: Workshop) -> None:
@@ -236,9 +297,14 @@ def find_archive(messages: str, crate: str) -> Path:
 def build_by_configure(shop: Workshop) -> Built:
     """jemalloc's own configure and make, on a copy of its sources."""
     source = shop.folder / "source"
-    files.copy_tree(shop.crate_folder / "jemalloc", source)
-    files.copy(shop.crate_folder / "configure" / "configure", source / "configure")
+    files.copy_tree(shop.tree, source)
+    if not (source / "configure").exists():
+        files.copy(shop.crate_folder / "configure" / "configure", source / "configure")
     version = shop.crate_version.partition("+")[2]
+    if shop.source:
+        # It has to have five parts, whatever a given tree is called.
+        found = re.match(r"\d+\.\d+\.\d+", shop.tree_version)
+        version = f"{found[0] if found else '0.0.0'}-0-g0"
     configure = ["sh", "./configure", f"--with-version={version}", *shop.recipe.flags]
     shop.run("configuring", configure, source)
     archive = "lib/libjemalloc.a"
@@ -248,20 +314,19 @@ def build_by_configure(shop: Workshop) -> Built:
 
 
 def build_by_cmake(shop: Workshop) -> Built:
-    """snmalloc's own CMake project, its preloadable target and its static one."""
-    source, folder = shop.crate_folder / "upstream", shop.folder / "build"
-    configure = ["cmake", "-S", str(source), "-B", str(folder), "-G", "Unix Makefiles"]
+    """Upstream's own CMake project, its preloadable target and its static one."""
+    folder = shop.folder / "build"
+    configure = ["cmake", "-S", str(shop.tree), "-B", str(folder), "-G", "Unix Makefiles"]
     shop.run("configuring", [*configure, *shop.recipe.flags], shop.folder)
-    targets = ("snmallocshim", "snmallocshim-static")
-    compile_ = ["cmake", "--build", str(folder), "--target", *targets, "--verbose"]
+    compile_ = ["cmake", "--build", str(folder), "--target", *shop.recipe.targets, "--verbose"]
     shop.run("compiling", [*compile_, f"-j{shop.jobs}"], shop.folder)
-    library = staged(shop, folder / "libsnmallocshim.so")
-    return Built(library, staged(shop, folder / "libsnmallocshim-static.a"))
+    library, archive = (staged(shop, folder / name) for name in shop.recipe.products)
+    return Built(library, archive)
 
 
 def build_by_compiler(shop: Workshop) -> Built:
     """hardened_malloc's own sources, with the definitions that the crate takes from upstream."""
-    source = shop.crate_folder / "vendor" / "hardened-malloc"
+    source = shop.tree
     lines = (shop.crate_folder / "config-default.conf").read_text().splitlines()
     defines = [f"-D{line}" for line in lines if re.fullmatch(r"\w+=\w+", line)]
     flags = [*shop.recipe.flags, "-D_GNU_SOURCE", *defines]
@@ -309,13 +374,24 @@ def describe(shop: Workshop, built: Built) -> cache.Metadata:
         name=recipe.name,
         crate=recipe.crate,
         crate_version=shop.crate_version.partition("+")[0],
-        version=upstream_version(recipe, shop.crate_folder, shop.crate_version),
+        version=version_shown(shop),
         compiler=said.stdout.partition("\n")[0] or compiler,
         sha256=cache.checksum(built.library),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         recipe=recipe.digest,
         archive_sha256=cache.checksum(built.archive),
+        source=str(shop.source or ""),
     )
+
+
+def version_shown(shop: Workshop) -> str:
+    """Of a given tree by its own files, else by its tag; never that of the crate."""
+    recipe = shop.recipe
+    in_tree = recipe.version_file.startswith(f"{recipe.tree}/")
+    if shop.source and not (in_tree and (shop.crate_folder / recipe.version_file).is_file()):
+        return shop.tree_version or "unknown"
+    said = upstream_version(recipe, shop.crate_folder, shop.crate_version)
+    return shop.tree_version if said == "unknown" and shop.tree_version else said
 
 
 def upstream_version(recipe: Recipe, folder: Path, crate_version: str) -> str:
@@ -339,40 +415,47 @@ def peers() -> None:
 
 @peers.command("build")
 @click.option("--force", is_flag=True, help="Build also what is there and up to date.")
+@several(
+    peer_sources.OPTION + " sources",
+    "Build NAME from its source tree in DIR, or from a git tag, by the same recipe.",
+    "NAME=DIR|NAME=URL@TAG",
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def build_command(force: bool, names: tuple[str, ...]) -> None:
-    """Build the named allocators, or all, from crates.io sources into the cache folder."""
+def build_command(force: bool, sources: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Build the named allocators, or all, from crates.io sources into the cache folder.
+
+    What was built from a given tree stays until its recipe changes or --force is given. Where a
+    git repository cannot be reached the crate is built.
+    """
     console = tables.make_console()
-    recipes = [recipe_of(name) for name in dict.fromkeys(names or RECIPES)]
+    given = given_sources(sources)
+    recipes = [recipe_of(name) for name in dict.fromkeys((*names, *given) or RECIPES)]
     console.print(f"into {cache.cache_folder()}")
     failed: dict[str, str] = {}
     for recipe in recipes:
-        if not force and is_current(recipe):
-            metadata, _ = cache.read(recipe.name)
-            console.print(f"{recipe.name}: {metadata} is up to date")
+        name, source = recipe.name, given.get(recipe.name)
+        if not force and source is None and is_current(recipe):
+            metadata, _ = cache.read(name)
+            console.print(f"{name}: {metadata} is up to date", soft_wrap=True)
             continue
         try:
-            with console.status(f"{recipe.name}: starting") as status:
+            with console.status(f"{name}: starting") as status:
                 metadata = build(
                     recipe,
                     len(allowed_cpus()),
-                    lambda what, name=recipe.name: status.update(f"{name}: {what}"),
+                    lambda what, name=name: status.update(f"{name}: {what}"),
+                    source,
+                    lambda what, name=name: console.print(f"{name}: {what}", soft_wrap=True),
                 )
-            console.print(f"{recipe.name}: built {metadata}, {metadata.compiler}")
+            console.print(f"{name}: built {metadata}, {metadata.compiler}", soft_wrap=True)
         except (BuildError, OSError) as error:
-            failed[recipe.name] = str(error)
-            console.print(f"{recipe.name}: FAILED: {error}", soft_wrap=True)
+            failed[name] = str(error)
+            console.print(f"{name}: FAILED: {error}", soft_wrap=True)
         except KeyboardInterrupt:
-            console.print(f"interrupted while building {recipe.name}; what was built before stays")
+            console.print(f"interrupted while building {name}; what was built before stays")
             raise SystemExit(INTERRUPTED) from None
     if failed:
         raise UserError(f"not built: {', '.join(failed)}")
-
-
-def recipe_of(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise UserError(f"no recipe for '{name}' (there are: {', '.join(RECIPES)})", 2)
-    return RECIPES[name]
 
 
 @peers.command("list")

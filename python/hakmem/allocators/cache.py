@@ -34,9 +34,16 @@ class Metadata:
     recipe: str
     # Empty where an older build kept no archive.
     archive_sha256: str = ""
+    # A folder, or URL@TAG of a git repository, whose tree took the place of the crate's.
+    source: str = ""
 
     def __str__(self) -> str:
-        return f"{self.version} (crate {self.crate} {self.crate_version})"
+        return f"{self.version} ({self.source or f'crate {self.crate} {self.crate_version}'})"
+
+    @property
+    def kind(self) -> str:
+        """Of what kind its source is."""
+        return ("git" if "://" in self.source else "folder") if self.source else "crates.io"
 
 
 def cache_folder() -> Path:

@@ -188,7 +188,7 @@ def built(name: str) -> Allocator:
         cache.library_path(name),
         str(made) if made else "",
         problem,
-        "crates.io",
+        made.kind if made else "crates.io",
         with_users_tunables(RECIPES[name].settings),
     )
 

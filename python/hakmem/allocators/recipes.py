@@ -18,7 +18,7 @@ CLANG = {"CC": "clang-19", "CXX": "clang++-19"}
 PACKAGES = {
     # Debian 12 has a newer cargo beside its first one, which is too old for these crates.
     "cargo": "cargo-web",
-    **{tool: tool for tool in ("gcc", "g++", "make", "cmake", "clang-19")},
+    **{tool: tool for tool in ("gcc", "g++", "make", "cmake", "clang-19", "git")},
     "gcc-ar": "gcc",
     "clang++-19": "clang-19",
 }
@@ -33,6 +33,9 @@ class Recipe:
     crate_version: str
     method: str
     compilers: Mapping[str, str]
+    # The folder of the crate that is upstream's tree, and a file that any such tree has.
+    tree: str
+    mark: str
     # A file of the crate and a pattern whose groups make up the version, or the crate's version.
     version_file: str = ""
     version_pattern: str = ""
@@ -45,6 +48,9 @@ class Recipe:
     is_cxx: bool = False
     # For the compiler (cargo), or for configure or cmake.
     flags: tuple[str, ...] = ()
+    # Of cmake: what it is to make, the shared library and the archive by their files' names.
+    targets: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
     # Macros the build script defines and upstream's own build does not.
     undefine: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -60,19 +66,25 @@ class Recipe:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
 
-MIMALLOC_FLAGS = ("-fvisibility=hidden", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT")
-MIMALLOC_VERSION = r"define MI_MALLOC_VERSION\s+(\d)(\d\d)(\d\d)"
-
 MIMALLOC3 = Recipe(
+    # Upstream's CMake project: its defaults, without the parts that nobody here uses.
     name="mimalloc3",
-    crate="libmimalloc-sys",
-    crate_version="0.1.49",
-    method="cargo",
+    crate="libmimalloc-sys2",
+    crate_version="0.1.65",
+    method="cmake",
     compilers=GCC,
-    version_file="c_src/mimalloc/v3/include/mimalloc.h",
-    version_pattern=MIMALLOC_VERSION,
-    features=("override",),
-    flags=MIMALLOC_FLAGS,
+    tree="c_src/mimalloc3",
+    mark="include/mimalloc.h",
+    version_file="c_src/mimalloc3/include/mimalloc.h",
+    version_pattern=r"define MI_MALLOC_VERSION\s+(\d)(\d\d)(\d\d)",
+    tools=("cmake", "make"),
+    flags=(
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DMI_BUILD_OBJECT=OFF",
+        "-DMI_BUILD_TESTS=OFF",
+    ),
+    targets=("mimalloc", "mimalloc-static"),
+    products=("libmimalloc.so", "libmimalloc.a"),
 )
 
 RECIPES = {
@@ -82,8 +94,8 @@ RECIPES = {
         replace(
             MIMALLOC3,
             name="mimalloc2",
-            version_file="c_src/mimalloc/v2/include/mimalloc.h",
-            features=("override", "v2"),
+            tree="c_src/mimalloc",
+            version_file="c_src/mimalloc/include/mimalloc.h",
         ),
         Recipe(
             # Upstream's configure by itself: the crate's build leaves out operator new and delete.
@@ -92,6 +104,8 @@ RECIPES = {
             crate_version="0.7.1",
             method="configure",
             compilers=GCC,
+            tree="jemalloc",
+            mark="include/jemalloc/jemalloc.sh",
             version_pattern=r"\+(\d+\.\d+\.\d+)",
             tools=("make",),
             flags=("--enable-doc=no",),
@@ -103,6 +117,8 @@ RECIPES = {
             crate_version="0.7.6",
             method="cmake",
             compilers=GCC,
+            tree="upstream",
+            mark="src/snmalloc/snmalloc.h",
             version_pattern=r"^(\d+\.\d+\.\d+)",
             tools=("cmake", "make"),
             is_cxx=True,
@@ -112,6 +128,8 @@ RECIPES = {
                 # Its static target says sn_malloc and so on otherwise.
                 "-DSNMALLOC_STATIC_LIBRARY_PREFIX=",
             ),
+            targets=("snmallocshim", "snmallocshim-static"),
+            products=("libsnmallocshim.so", "libsnmallocshim-static.a"),
         ),
         Recipe(
             name="tcmalloc-google",
@@ -119,6 +137,8 @@ RECIPES = {
             crate_version="0.1.14",
             method="cargo",
             compilers=CLANG,
+            tree="c_src/tcmalloc",
+            mark="tcmalloc/tcmalloc.cc",
             version_file="CHANGELOG.md",
             version_pattern=r"^## \[0\.1\.14\].* - (\d{4}-\d\d-\d\d)",
             version_note="of {0}, 8 KiB pages",
@@ -141,6 +161,8 @@ RECIPES = {
             crate_version="0.2.3",
             method="cargo",
             compilers=GCC,
+            tree="rpmalloc",
+            mark="rpmalloc/rpmalloc.c",
             version_file="rpmalloc/CHANGELOG",
             version_pattern=r"\A(\d+\.\d+\.\d+)",
             features=("preload",),
@@ -148,8 +170,13 @@ RECIPES = {
             # A librpmalloc of the system would be taken instead of the crate's sources.
             environment={"LIBRPMALLOC_NO_PKG_CONFIG": "1"},
         ),
-        # In its strictest mode.
-        replace(MIMALLOC3, name="mimalloc-secure", features=("override", "secure")),
+        replace(
+            # All that it checks, but no guard page behind each of its pages (FULL).
+            MIMALLOC3,
+            name="mimalloc-secure",
+            flags=(*MIMALLOC3.flags, "-DMI_SECURE=ON"),
+            products=("libmimalloc-secure.so", "libmimalloc-secure.a"),
+        ),
         Recipe(
             # Upstream's sources and configuration, for the crate's build leaves out operator new.
             # Without upstream's -march=native, which no other peer has.
@@ -158,6 +185,8 @@ RECIPES = {
             crate_version="16.0.2026071503",
             method="compiler",
             compilers=GCC,
+            tree="vendor/hardened-malloc",
+            mark="h_malloc.c",
             version_pattern=r"(\d{10})$",
             tools=("gcc-ar",),
             is_cxx=True,
