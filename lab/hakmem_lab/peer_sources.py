@@ -86,8 +86,10 @@ def put_in_place(recipe: Recipe, tree: Path, crate: Path) -> None:
 
 
 def version_of(source: Source, tree: Path) -> str:
-    """By its tag, or by what git says of the folder."""
-    text = source.tag
+    """By its tag, by a file VERSION such as releases have, or by what git says of the folder."""
+    text, named = source.tag, tree / "VERSION"
+    if not text and named.is_file():
+        text = named.read_text(errors="replace").partition("\n")[0].strip()
     if not text and (tree / ".git").exists():
         command = ["git", "-C", str(tree), "describe", "--tags", "--always"]
         try:
@@ -95,5 +97,7 @@ def version_of(source: Source, tree: Path) -> str:
         except FileNotFoundError:
             return ""
         text = asked.stdout.strip()
+    # Names of peers and a v stand before versions; behind them, that of the tag's own commit.
+    text = re.sub(r"-0-g\w+$", "", text)
     found = re.search(r"\d+\.\d+.*", text)
     return found[0] if found else text

@@ -450,6 +450,12 @@ def test_version_of_a_folder_is_what_git_says_of_it(folder, fake_tools, reposito
     assert find("jemalloc5").version.startswith("5.9.2-1-g")
 
 
+def test_version_of_a_release_is_in_its_file(folder, fake_tools, tree):
+    (tree / "VERSION").write_text("5.4.0-0-gabc\n")
+    assert run("peers", "build", "--from", f"jemalloc5={tree}").exit_code == 0
+    assert find("jemalloc5").version == f"5.4.0 ({tree})"
+
+
 def test_version_that_a_trees_own_file_names_comes_first(folder, tmp_path):
     crate = tmp_path / "crate"
     (crate / "rpmalloc").mkdir(parents=True)
@@ -604,3 +610,6 @@ def test_cmake_projects_are_built_by_their_targets(folder, tmp_path):
     with peers.only_one(shop):
         built = peers.build_by_cmake(shop)
         assert (built.library.name, built.archive.name) == ("libsnmalloc.so", "libsnmalloc.a")
+    (crate / "upstream" / "CMakeLists.txt").write_text("project(x C)\ninclude(nowhere.cmake)\n")
+    with peers.only_one(shop), pytest.raises(BuildError, match="CMake Error at CMake"):
+        peers.build_by_cmake(shop)

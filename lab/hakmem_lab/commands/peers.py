@@ -111,7 +111,8 @@ class Workshop:
         """The line of the log that says most about a failure."""
         log = cache.log_path(self.recipe.name)
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-        telling = [line for line in lines if re.search(r"\b(error|fatal)\b[:\[]", line)]
+        told = re.compile(r"\b(error|fatal)\b[:\[]|^CMake Error ")
+        telling = [line for line in lines if told.search(line)]
         word = (telling or [line for line in lines if line] or ["no message"])[0 if telling else -1]
         return f"{word[:200]} (log: {log})"
 
