@@ -100,6 +100,19 @@ def test_clients_of_a_server_run_without_the_library(tmp_path):
     assert not folder.exists()
 
 
+def test_memory_after_idle_is_that_of_all_processes_of_a_server(tmp_path):
+    holds = "import os, time; os.setsid(); held = bytearray(60 << 20); time.sleep(60)"
+    command = f"sh -c {quote(f'python3 -c {quote(holds)} & exec python3 -m http.server $0')}"
+    load = "sh -c 'sleep 0.5; echo done'"
+    server = small_load("", command=f"{command} {{port}}", load=load, idle=1)
+    server.prepare(tmp_path, 1)
+    # What is asked besides figures has no rest.
+    assert server.expected
+    outcome = server.contender(find("glibc")).run()
+    assert (outcome.problem, outcome.stdout) == ("", "done\n")
+    assert 60 << 10 < outcome.idle_rss_kb < 200 << 10
+
+
 def test_load_that_fails_is_a_run_that_does_not_count(tmp_path):
     with pytest.raises(UserError, match="small fails under glibc: the load failed: exit status 3"):
         small_server("exit 3").prepare(tmp_path, 1)
