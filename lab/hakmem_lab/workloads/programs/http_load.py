@@ -86,7 +86,8 @@ class Client:
         code = status.split()[1]
         if code != "200":
             raise SystemExit(f"the server answered {status}")
-        if self.is_last:
+        # A server with more connections than threads ends some.
+        if self.is_last or headers.get("connection") == "close":
             self.connection.close()
         return body
 
