@@ -245,7 +245,7 @@ class RealLoad:
         if is_own:
             start = Start(row.command, row.preload, None, row.settings)
             outcome, seen = row.runner.run_counted(start)
-            # In memory after the load, or printed at the end: a server may have exit handlers or not.
+            # In memory after the load, or printed at the end: not every server has one.
             spans, processes = max(seen or (0, 0), parse_stats(outcome.stderr))
             return f"yes, {counted(spans, processes)}" if spans else "NOT SERVED"
         own = replace(allocator, library=row.preload)
