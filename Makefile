@@ -12,7 +12,7 @@ help:
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
-	@echo "make programs        CPU time and memory of 40 real programs under all allocators (hours; ROUNDS=5, PROGRAMS=NAME,...)"
+	@echo "make programs        CPU time and memory of 63 real programs under all allocators (hours; ROUNDS=5, PROGRAMS=NAME,...)"
 	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"
 	@echo "make fuzz            fuzz correct use and misuse, both builds, FUZZ_MINUTES=15 each; findings stay in tests/fuzz/corpus"
 	@echo "make real            databases, compilers, interpreters and more at length under hakmem (up to 40 minutes)"

@@ -136,35 +136,47 @@ def document(session: Session, results: Results) -> dict:
     }  # fmt: skip
 
 
-def picture_of_peers(session: Session, results: Results) -> str:
+def picture_of_peers(session: Session, results: Results, of_rest: str = "") -> str:
     if not results.beside:
         raise UserError("--picture: no peer has figures")
     # A version is a number, and then where it comes from.
     numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
     names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
-    return beside_picture(results.baseline, results.beside, names)
+    return beside_picture(results.baseline, results.beside, names, of_rest)
 
 
-WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 8.4, 0.3, 1.1
+PANEL_INCHES, ROW_INCHES, FRAME_INCHES = 4.2, 0.3, 1.1
 
 
-def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str]) -> str:
-    """An SVG with two panels, a line a peer: geometric means with their 95 % intervals.
+def beside_picture(
+    baseline: str, rows: Sequence[Beside], names: dict[str, str], of_rest: str = ""
+) -> str:
+    """An SVG with two panels, a line a peer: geometric means with their 95 % intervals; and a third
+    where memory after a rest has a name and figures.
 
-    Both say by how much the baseline is better, to the right: speed as its speed over the peer's,
+    All say by how much the baseline is better, to the right: speed as its speed over the peer's,
     memory as the peer's over its own.
     """
     ordered = sorted(rows, key=lambda row: row.speed.median, reverse=True)
-    size = (WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(ordered))
+    shown = {
+        f"speed of {baseline} ÷ speed of the peer": [row.speed for row in ordered],
+        f"peak memory of the peer ÷ {baseline}'s": inverses(row.peak for row in ordered),
+    }
+    if of_rest and any(row.rest for row in ordered):
+        title = f"{of_rest} of the peer ÷ {baseline}'s"
+        shown[title] = inverses(row.rest for row in ordered)
+    size = (PANEL_INCHES * len(shown), FRAME_INCHES + ROW_INCHES * len(ordered))
     with report.new_figure(size, f"{baseline} beside each") as figure:
-        panels = figure.subplots(1, 2, sharey=True)
-        speeds = [row.speed for row in ordered]
-        memory = [row.peak.inverse if row.peak else None for row in ordered]
-        draw(panels[0], f"speed of {baseline} ÷ speed of the peer", speeds)
-        draw(panels[1], f"peak memory of the peer ÷ {baseline}'s", memory)
+        panels = figure.subplots(1, len(shown), sharey=True)
+        for panel, (title, values) in zip(panels, shown.items(), strict=True):
+            draw(panel, title, values)
         panels[0].set_yticks(range(len(ordered)), [names.get(r.peer, r.peer) for r in ordered])
         panels[0].invert_yaxis()
         return report.picture_of(figure, "svg").decode()
+
+
+def inverses(ratios: Iterable[Interval | None]) -> list[Interval | None]:
+    return [ratio.inverse if ratio else None for ratio in ratios]
 
 
 def draw(axes: object, title: str, values: Sequence[Interval | None]) -> None:

@@ -24,7 +24,7 @@ from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import with_last_words
-from hakmem.running.launching import Outcome
+from hakmem.running.launching import Outcome, Start
 from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
 from hakmem.running.serving import ServerRunner
 from hakmem.running.witness import BY_ITSELF
@@ -34,8 +34,8 @@ from hakmem_lab.suite import from_table, read_toml, require_distinct
 WORKLOADS = Path(__file__).parent / "workloads"
 CATALOGUE = Path(__file__).parent / "programs.toml"
 FOLDER = WORKLOADS / "programs"
-CAUSES, JUDGING, ALL = "causes", "judging", "all"
-SETS = (CAUSES, JUDGING, ALL)
+CAUSES, JUDGING, SERVERS, ALL = "causes", "judging", "servers", "all"
+SETS = (CAUSES, JUDGING, SERVERS, ALL)
 # Debian's own programs, whatever else is installed: another one may bring its own malloc.
 PATH = "/usr/bin:/bin"
 # Runs at the same time with the same seed; each has a folder whose name is as long.
@@ -57,6 +57,7 @@ class Program:
     settings: dict[str, str] = field(default_factory=dict)
     threads: int = 1
     load: str = ""
+    idle: int = 0
     fresh: str = ""
     own_malloc: bool = False
 
@@ -81,8 +82,11 @@ def read_catalogue(path: Path) -> list[Program]:
     for one in found:
         if not one.name.replace("-", "").replace("+", "").isalnum():
             raise UserError(f"{path}: '{one.name}' is no name", 2)
-        if one.set not in (CAUSES, JUDGING):
-            raise UserError(f"{path}: {one.name}: set: '{one.set}' is no {CAUSES} or {JUDGING}", 2)
+        if one.set not in SETS or one.set == ALL:
+            known = f"{CAUSES}, {JUDGING} or {SERVERS}"
+            raise UserError(f"{path}: {one.name}: set: '{one.set}' is no {known}", 2)
+        if one.idle and not one.load:
+            raise UserError(f"{path}: {one.name}: idle: only a server, which has a load, has it", 2)
     return found
 
 
@@ -140,9 +144,12 @@ class RealContender(Contender):
     expected: str = ""
     fresh: Words = ()
 
-    def run(self, cpus: str | None = None) -> Outcome:
+    def begin_anew(self) -> None:
         if self.fresh:
             subprocess.run(self.fresh, stdin=subprocess.DEVNULL, check=True)
+
+    def run(self, cpus: str | None = None) -> Outcome:
+        self.begin_anew()
         outcome = super().run(cpus)
         if outcome.problem or not self.expected or output_digest(outcome) == self.expected:
             return outcome
@@ -188,7 +195,7 @@ class RealLoad:
         self.expected = ""
         for text in self.program.prepare:
             self.make_input(self.filled(text))
-        outcome = self.contender(find("glibc")).run()
+        outcome = replace(self.contender(find("glibc")), idle_s=0.0).run()
         if outcome.problem:
             told = f"{self.program.name} fails under glibc: {outcome.problem}"
             raise UserError(with_last_words(told, outcome.last_words()))
@@ -215,6 +222,7 @@ class RealLoad:
             self.words(one.command),
             self.reachable(library, allocator.name) if self.is_server else library,
             {**own, **(settings or {}), **allocator.settings},
+            idle_s=float(one.idle),
             runner=ServerRunner(load=self.words(one.load)) if one.load else BY_ITSELF,
             expected=self.expected,
             fresh=self.words(one.fresh) if one.fresh else (),
@@ -231,12 +239,15 @@ class RealLoad:
 
     def served(self, allocator: Allocator) -> str:
         """One cell that says whether the allocator served the program, from a run of its own."""
-        row = self.contender(allocator)
-        if allocator.name == "hakmem":
-            spans, processes = parse_stats(self.contender(allocator, PROOF_SETTINGS).run().stderr)
+        is_own = allocator.name == "hakmem"
+        row = self.contender(allocator, PROOF_SETTINGS if is_own else None)
+        row.begin_anew()
+        if is_own:
+            start = Start(row.command, row.preload, None, row.settings)
+            outcome, seen = row.runner.run_counted(start)
+            # In memory after the load, or printed at the end: not every server has one.
+            spans, processes = max(seen or (0, 0), parse_stats(outcome.stderr))
             return f"yes, {counted(spans, processes)}" if spans else "NOT SERVED"
-        if row.fresh:
-            subprocess.run(row.fresh, stdin=subprocess.DEVNULL, check=True)
         own = replace(allocator, library=row.preload)
         return peer_served(row.command, own, row.settings, runner=row.runner)
 

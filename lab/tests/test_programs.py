@@ -8,7 +8,15 @@ from hakmem.cli import main
 from hakmem.measuring.journal import results_folder
 from small_build import assert_in_order
 
-from hakmem_lab.programs import CATALOGUE, CAUSES, FOLDER, JUDGING, inputs_of, read_catalogue
+from hakmem_lab.programs import (
+    CATALOGUE,
+    CAUSES,
+    FOLDER,
+    JUDGING,
+    SERVERS,
+    inputs_of,
+    read_catalogue,
+)
 from hakmem_lab.programs_run import Counted, within
 from hakmem_lab.workloads.programs.inputs import KINDS
 
@@ -41,6 +49,21 @@ set = "judging"
 command = "sh -c 'echo own ${LD_PRELOAD:+no more}'"
 size = 1
 """
+# At SIGTERM it ends by itself: the stand-in for the library prints its counter then.
+SERVER = """
+[[program]]
+name = "server"
+title = "answers"
+set = "servers"
+command = '''
+python3 -c "import signal, sys, http.server as s; signal.signal(15, lambda *_: sys.exit());
+s.HTTPServer(('127.0.0.1', int(sys.argv[1])), s.SimpleHTTPRequestHandler).serve_forever()" {port}'''
+load = '''
+python3 -c "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).status)"
+http://127.0.0.1:{port}/'''
+idle = 1
+size = 1
+"""
 CRASH = OTHER.replace("other", "crash").replace("echo own ${LD_PRELOAD:+no more}", "{kill}")
 CRASH = CRASH.replace("{kill}", "echo lost >&2; test -z $LD_PRELOAD || kill -SEGV $$")
 
@@ -68,9 +91,12 @@ def test_every_program_of_the_project_is_sound():
     assert len(found) >= 30
     halves = [sum(one.set == which for one in found) for which in (CAUSES, JUDGING)]
     assert abs(halves[0] - halves[1]) <= 2
+    assert sum(one.set == SERVERS for one in found) >= 15
     assert sum(one.count > 0 for one in found) >= 20
     for one in found:
-        for text in (*one.prepare, one.command):
+        # A server rests before its memory is read; a program that does its work and ends does not.
+        assert bool(one.idle) == (one.set == SERVERS and bool(one.load)), one.name
+        for text in (*one.prepare, one.command, one.load, one.fresh):
             if text.startswith("inputs "):
                 assert text.split()[1] in KINDS, one.name
             for word in text.replace("'", " ").split():
@@ -124,6 +150,47 @@ def test_programs_have_figures_files_and_a_picture(tmp_path):
     again = CliRunner().invoke(main, ["programs", "--resume", str(folder)])
     assert again.exit_code == 0, again.output
     assert (folder / "sort.jsonl").read_text() == journal
+
+
+@pytest.mark.turns
+def test_servers_have_a_figure_of_their_memory_after_idle(tmp_path):
+    outputs = {name: tmp_path / name for name in ("a.json", "a.svg")}
+    found = run(
+        tmp_path, SERVER + ECHO, "--with", "hakmem,glibc", "--rounds", "1",
+        "--json", str(outputs["a.json"]), "--picture", str(outputs["a.svg"]),
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert_in_order(
+        found.output,
+        "RSS after idle ÷ the lowest peer's, servers",
+        "idle RSS",
+        "Peak RSS",
+        "RSS after idle, MB",
+    )
+    document = json.loads(outputs["a.json"].read_text())
+    server, echo = document["programs"]
+    assert (server["set"], server["served"]["glibc"]) == ("servers", "yes")
+    assert server["served"]["hakmem"].startswith("yes, ")
+    assert server["idle_over_lowest"] > 0 and echo["idle_over_lowest"] is None
+    for figures in server["figures"].values():
+        assert 5 << 10 < figures["idle_kb"] < 500 << 10
+    assert all(figures["idle_kb"] is None for figures in echo["figures"].values())
+    assert "memory after idle" in outputs["a.svg"].read_text()
+    (row,) = document["beside"]
+    assert row["rest"]["median"] == pytest.approx(server["idle_over_lowest"])
+
+
+def test_sets_are_chosen_by_name(tmp_path):
+    text = SORT + ECHO + SERVER
+    for words, names in (
+        (("--set", "servers"), {"server"}),
+        (("--set", "causes"), {"sort"}),
+        ((), {"sort", "echo", "server"}),
+    ):
+        found = run(tmp_path, text, *words, "--list")
+        assert found.exit_code == 0, found.output
+        listed = {line.split()[0] for line in found.output.splitlines() if line.strip()}
+        assert listed & {"sort", "echo", "server"} == names, found.output
 
 
 @pytest.mark.turns
@@ -185,7 +252,11 @@ def test_wrong_words_are_refused_in_a_line(tmp_path, words, told):
     ("text", "told"),
     [
         ("[[program]]\nname = 'a'", "missing"),
-        (SORT.replace("causes", "both"), "set: 'both' is no causes or judging"),
+        (SORT.replace("causes", "both"), "set: 'both' is no causes, judging or servers"),
+        (SORT.replace("causes", "all"), "set: 'all' is no causes, judging or servers"),
+        (SORT + "idle = 1", "idle: only a server, which has a load, has it"),
+        (SERVER.replace("idle = 1", "idle = -1"), "idle: -1 is not what belongs there"),
+        (SERVER.replace("idle = 1", "idle = 'long'"), "idle: 'long' is not what belongs there"),
         (SORT + SORT, "is there twice"),
         (SORT.replace("size = 1", "size = 0"), "size: 0 is not what belongs there"),
         (SORT + "colour = 1", "colour"),

@@ -9,6 +9,19 @@ from hakmem.running.launching import Outcome
 from hakmem_lab.programs import CATALOGUE, Program, RealLoad, output_digest, read_catalogue
 
 TINY = {"redis": 200, "postgres": 5}
+# Those that need no compiler.
+TINY_SERVERS = {
+    "redis-flush": 2000,
+    "redis-change": 2000,
+    "memcached": 2000,
+    "node-http": 100,
+    "gunicorn": 100,
+    "puma": 100,
+    "varnish": 200,
+    "mariadb-oltp": 2,
+    "postgres-connects": 5,
+    "minimap2": 1,
+}
 SERVER = (
     "import http.server, sys; open(sys.argv[2], 'a').close(); "
     "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), "
@@ -43,6 +56,20 @@ def test_each_server_gives_the_same_output_under_both(name, tmp_path):
         assert outcome.cpu_s > 0
     assert load.served(find("hakmem")).startswith("yes, ")
     assert load.contender(replace(find("hakmem"), library=tmp_path / "libnone.so")).run().problem
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("name", TINY_SERVERS)
+def test_each_server_under_load_gives_the_same_answers_again(name, tmp_path):
+    program = next(one for one in read_catalogue(CATALOGUE) if one.name == name)
+    load = RealLoad(replace(program, idle=0), 1)
+    if problem := load.program.problem():
+        pytest.skip(problem)
+    load.prepare(tmp_path, TINY_SERVERS[name])
+    outcome = load.contender(find("hakmem")).run()
+    assert outcome.problem == "", outcome.last_words()
+    assert len(outcome.stdout.strip()) >= 32
+    assert outcome.cpu_s > 0
 
 
 def test_missing_program_names_its_package(tmp_path):
@@ -98,6 +125,19 @@ def test_clients_of_a_server_run_without_the_library(tmp_path):
     folder = load.folder
     del load
     assert not folder.exists()
+
+
+def test_memory_after_idle_is_that_of_all_processes_of_a_server(tmp_path):
+    holds = "import os, time; os.setsid(); held = bytearray(60 << 20); time.sleep(60)"
+    command = f"sh -c {quote(f'python3 -c {quote(holds)} & exec python3 -m http.server $0')}"
+    load = "sh -c 'sleep 0.5; echo done'"
+    server = small_load("", command=f"{command} {{port}}", load=load, idle=1)
+    server.prepare(tmp_path, 1)
+    # What is asked besides figures has no rest.
+    assert server.expected
+    outcome = server.contender(find("glibc")).run()
+    assert (outcome.problem, outcome.stdout) == ("", "done\n")
+    assert 60 << 10 < outcome.idle_rss_kb < 200 << 10
 
 
 def test_load_that_fails_is_a_run_that_does_not_count(tmp_path):

@@ -20,12 +20,20 @@ from rich.table import Table
 
 from hakmem_lab.commands.drawn import rounds_and_scale
 from hakmem_lab.drawn_report import percent, picture_of_peers, share_table, table_beside
-from hakmem_lab.drawn_results import Beside, Share, beside_of, ratio_to_least, share
+from hakmem_lab.drawn_results import (
+    Beside,
+    Share,
+    beside_of,
+    memory_ratios,
+    ratio_to_least,
+    share,
+)
 from hakmem_lab.programs import (
     ALL,
     CATALOGUE,
     CAUSES,
     JUDGING,
+    SERVERS,
     SETS,
     Program,
     inputs_of,
@@ -35,12 +43,13 @@ from hakmem_lab.programs import chosen as chosen_programs
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
 from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of
 
-CPU, PEAK, ESTIMATE = "cpu_min_s", "peak_kb", "estimate"
+CPU, PEAK, IDLE, ESTIMATE = "cpu_min_s", "peak_kb", "idle_kb", "estimate"
 # Each a table: title, digits behind the point, scale. The first is the cost that is compared.
 TIMED = {
     CPU: ("CPU seconds of the process tree, minimum", 2, 1),
     "cpu_median_s": ("CPU seconds of the process tree, median", 2, 1),
     PEAK: ("Peak RSS, MB", 1, 1024),
+    IDLE: ("RSS after idle, MB", 1, 1024),
     "faults": ("Page faults, thousands", 1, 1000),
     "calls": ("System calls, thousands", 2, 1000),
 }
@@ -70,6 +79,7 @@ class ProgramResult:
     best_peer: str = ""
     best_over_ours: float | None = None
     peak_over_lowest: float | None = None
+    idle_over_lowest: float | None = None
 
 
 @dataclass
@@ -88,7 +98,7 @@ def collect(session: Session, measured: Iterable[Measured]) -> Results:
     programs = [result_of(session, one) for one in measured]
     peers = [a.name for a in session.allocators[1:]]
     found = Results(session.baseline, peers, session.counted, programs)
-    for which in (ALL, CAUSES, JUDGING):
+    for which in (ALL, CAUSES, JUDGING, SERVERS):
         found.shares += shares(found, which, session.seed)
     beside = (beside_one(found, peer, session.seed) for peer in peers)
     found.beside = [one for one in beside if one]
@@ -103,14 +113,19 @@ def result_of(session: Session, measured: Measured) -> ProgramResult:
     figures = {name: found for name in names if (found := read(measured, name))}
     theirs = {name: found for name, found in figures.items() if name != session.baseline}
     best = min(theirs, key=lambda name: theirs[name][cost], default="")
-    over = peak = None
+    over = peak = idle = None
     if best and (ours := figures.get(session.baseline)):
         over = theirs[best][cost] / ours[cost]
-        if PEAK in ours:
-            peak = ratio_to_least(ours[PEAK], [found[PEAK] for found in theirs.values()])
+        peak, idle = (over_lowest(ours, theirs.values(), kind) for kind in (PEAK, IDLE))
     one = measured.program
     return ProgramResult(one.name, one.title, one.set, measured.rounds, figures, measured.served,
-                         problems, best, over, peak)  # fmt: skip
+                         problems, best, over, peak, idle)  # fmt: skip
+
+
+def over_lowest(ours: Mapping, theirs: Iterable[Mapping], kind: str) -> float | None:
+    """Of memory; absent where it was not looked at."""
+    known = [value for found in theirs if (value := found.get(kind)) is not None]
+    return None if ours.get(kind) is None else ratio_to_least(ours[kind], known)
 
 
 def timed_figures(measured: Measured, name: str) -> dict[str, float | None]:
@@ -120,7 +135,9 @@ def timed_figures(measured: Measured, name: str) -> dict[str, float | None]:
     values, outcomes = series.values[:rounds], series.outcomes[:rounds]
     peak = median(o.peak_rss_kb for o in outcomes)
     faults = median(o.minor_faults + o.major_faults for o in outcomes)
-    figures = (min(values), median(values), peak, faults, measured.calls.get(name))
+    rests = [o.idle_rss_kb for o in outcomes]
+    idle = median(rests) if measured.program.idle and None not in rests else None
+    figures = (min(values), median(values), peak, idle, faults, measured.calls.get(name))
     return dict(zip(TIMED, figures, strict=True))
 
 
@@ -130,16 +147,18 @@ def counted_figures(measured: Measured, name: str) -> dict[str, float | None]:
 
 
 def shares(results: Results, which: str, seed: int) -> list[Share]:
-    """Over all programs, or over a half of them."""
+    """Over all programs, or over those of a set."""
     rows = [one for one in results.programs if which in (ALL, one.set)]
     if which != ALL and len(rows) == len(results.programs):
         return []
     cost = "estimate" if results.counted else "CPU time"
     over = [one.best_over_ours for one in rows if one.best_over_ours is not None]
     peak = [one.peak_over_lowest for one in rows if one.peak_over_lowest is not None]
+    idle = [one.idle_over_lowest for one in rows if one.idle_over_lowest is not None]
     found = (
         share(f"{cost} of the best peer ÷ {results.baseline}'s, {which}", over, seed),
         share(f"peak RSS ÷ the lowest peer's, {which}", peak, seed, less=True),
+        share(f"RSS after idle ÷ the lowest peer's, {which}", idle, seed, less=True),
     )
     return [one for one in found if one]
 
@@ -148,14 +167,17 @@ def beside_one(results: Results, peer: str, seed: int) -> Beside | None:
     name, cost = results.baseline, ESTIMATE if results.counted else CPU
     both = [one.figures for one in results.programs if {name, peer} <= set(one.figures)]
     costs = [found[peer][cost] / found[name][cost] for found in both]
-    peaks = [] if results.counted else [found[name][PEAK] / found[peer][PEAK] for found in both]
-    return beside_of(peer, costs, ("worse", "better"), peaks, (), seed)
+    peaks, rests = (
+        memory_ratios((found[name].get(kind), found[peer].get(kind)) for found in both)
+        for kind in (PEAK, IDLE)
+    )
+    return beside_of(peer, costs, ("worse", "better"), peaks, rests, seed)
 
 
 @click.command()
 @click.option("--programs", "wanted", type=WORD, help="These alone, comma-separated.")
 @click.option("--set", "which", type=click.Choice(SETS), default=ALL, show_default=True,
-              help="Those to find causes with, those to judge by, or both.")  # fmt: skip
+              help="To find causes with, to judge by, servers under load, or all.")  # fmt: skip
 @click.option("--count", "counted", is_flag=True, help="Count smaller inputs under valgrind, once.")
 @rounds_and_scale("of each program", "Size of the inputs")
 @options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
@@ -228,7 +250,7 @@ def programs(
         for target in (session.folder / "programs.json", json_path):
             write_json(target, "programs", written)
         if picture_path is not None:
-            write_text(picture_path, picture_of_peers(session, results))
+            write_text(picture_path, picture_of_peers(session, results, "memory after idle"))
     wanted = f"{len(session.programs)} programs"
     conclude(console, session, " and programs.json", results.programs, wanted, finished)
     if session.broken:
@@ -278,7 +300,10 @@ def show(console: Console, session: Session, results: Results) -> None:
             "best peer of the program; nearly: within 5 % of it."
         )
         console.print(share_table(title, caption, "programs", results.shares))
-        titles = ("programs", cost, "", "better on", *(() if results.counted else ("peak RSS", "")))
+        memory = [] if results.counted else ["peak RSS", ""]
+        if any(one.rest for one in results.beside):
+            memory += ["idle RSS", ""]
+        titles = ("programs", cost, "", "better on", *memory)
         caption = f"Geometric means: {cost} of the row ÷ {name}'s; memory of {name} ÷ the row's."
         console.print(table_beside(name, caption, titles, results.beside))
     for kind, shown in (COUNTED if results.counted else TIMED).items():

@@ -31,7 +31,7 @@ from hakmem.running.launching import (
     signal_name,
 )
 from hakmem.running.process_words import MAPS_MOST, lines_of
-from hakmem.running.threads import children_of, descendants, seen_by
+from hakmem.running.threads import children_of, descendants, resident_kb, seen_by
 from hakmem.running.witness import Counter, Runner
 
 READY_LIMIT_S = 30.0
@@ -249,12 +249,16 @@ class ServerRunner(Runner):
         if counter is not None and counter.offset is not None:
             seen = [counter.read(pid) or 0 for pid in descendants(server.launcher.pid)]
             counted = sum(seen), sum(spans > 0 for spans in seen)
+        rest = {}
         if idle_s:
             time.sleep(idle_s + REST_MARGIN_S)
+            # The launcher waits for a span without any CPU time, and sees one session: many servers
+            # wake up by the clock, and some begin a session for each process.
+            rest["idle_rss_kb"] = resident_kb(descendants(server.launcher.pid))
         server.stop(self.stop, least(STOP_LIMIT_S, limit_s))
         # The loader's complaints and hakmem's counters are the server's.
         said = f"{loaded.stderr}\n{server.said()}"
-        return replace(loaded, stderr=said, **costs_of(server.cost)), counted
+        return replace(loaded, stderr=said, **costs_of(server.cost) | rest), counted
 
 
 def least(own_s: float, limit_s: float) -> float:

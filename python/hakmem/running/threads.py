@@ -6,11 +6,13 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from hakmem.running.process_words import COMMAND_MOST, begin_of, text_of
+
+PAGE_KB = os.sysconf("SC_PAGESIZE") >> 10
 
 
 def state_of(thread: int) -> str:
@@ -138,3 +140,12 @@ def descendants(pid: int) -> set[int]:
     while more := {one for one, parent in table if parent in found} - found:
         found |= more
     return found - {pid}
+
+
+def resident_kb(pids: Iterable[int]) -> int:
+    """The sum of what each has in memory: a page that two of them share is in it twice."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError, IndexError):
+            total += int(text_of(seen_by(pid), "statm").split()[1]) * PAGE_KB
+    return total
