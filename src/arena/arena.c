@@ -11,6 +11,7 @@
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* Half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
+#define KEPT_BYTES (2 * HAK_SMALL_MAX) /* of a class of whole spans an arena keeps as many empty slabs */
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold, until they decay: a program may have freed all it had */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
@@ -35,7 +36,8 @@ static void init_kept(hak_arena *a) {
 
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    size_t usable = HAK_MAGAZINE_BLOCK_BYTES / hak_class_size(c);
+    size_t most = hak_class_size(c) > HAK_SHARED_MAX ? KEPT_BYTES : HAK_MAGAZINE_BLOCK_BYTES;
+    size_t usable = most / hak_class_size(c);
     size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c)));
     usable = hak_min_size(usable, hak_max_size(SLOTS / 2, MAGAZINE_MANY_BYTES / hak_class_size(c)));
     usable = hak_min_size(usable, SLOTS);
@@ -142,7 +144,8 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
 static bool has_room(size_t bytes) {
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES);
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES) &&
+         !hak_pool_frees_much();
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {

@@ -23,7 +23,7 @@
  * while the magazine is loaded. Slot 0 links full ones. */
 #define HAK_MAGAZINE_SLOTS 128
 #define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
-#define HAK_MAGAZINE_BLOCK_BYTES (2 * HAK_SMALL_MAX) /* of large blocks a magazine holds fewer: two at least */
+#define HAK_MAGAZINE_BLOCK_BYTES (256 * HAK_KIB) /* of large blocks a magazine holds fewer */
 
 typedef struct hak_arena_bin {
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;

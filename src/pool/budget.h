@@ -141,6 +141,19 @@ HAK_INLINE bool hak_budget_over_now(void) {
   return hak_load_relaxed(&hak_span_pool.dirty_spans) > HAK_BUDGET_DIRTY_LEAST &&
          (hak_budget_purges_all() || hak_budget_measurement_due());
 }
+/* Whether a purge is due; so many of the live spans count as dirty. */
+HAK_INLINE bool hak_pool_is_over_mark(size_t dirty, size_t live, size_t sparse) {
+  const hak_pool *pool = &hak_span_pool;
+  bool over = dirty + sparse > hak_load_relaxed(&pool->mark_spans) &&
+              (!hak_load_relaxed(&pool->mark_at_least_live) || dirty + 2 * sparse > live);
+  return over || hak_budget_over_now();
+}
+HAK_INLINE bool hak_pool_is_over_mark_now(void) {
+  const hak_pool *pool = &hak_span_pool;
+  return hak_load_relaxed(&pool->mark_spans) != 0 &&
+         hak_pool_is_over_mark(hak_load_relaxed(&pool->dirty_spans), hak_load_relaxed(&pool->live_spans),
+                               hak_load_relaxed(&pool->sparse_spans));
+}
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_room(void);
 /* So many bytes have been given back for the target, in whatever way. */

@@ -20,13 +20,15 @@ typedef struct hak_pool {
   size_t passed_over;
   size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
   size_t purging_slab_pages; /* … and those that are about to be */
+  size_t sparse_spans; /* relaxed, any thread: of arenas' slabs on the list of the emptiest */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
   size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
-  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed;
-   * written by reclaim/. */
+  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Sparse slabs
+   * count as dirty. Relaxed; written by reclaim/. */
   size_t mark_spans;
   bool mark_at_least_live;
+  bool frees_much; /* relaxed; written by reclaim/: caches were flushed, and keep nothing spare for a while */
   /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, in all.
    * Relaxed. */
   size_t purged_spans, refault_bytes;
@@ -36,6 +38,9 @@ typedef struct hak_pool {
   uint32_t look; /* relaxed; of decay, which returned spans are stamped with */
 } hak_pool;
 extern hak_pool hak_span_pool;
+
+/* Caches are to keep nothing spare. */
+HAK_INLINE bool hak_pool_frees_much(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_span_pool.frees_much)); }
 
 HAK_INLINE uint32_t hak_pool_look(void) { return hak_load_relaxed(&hak_span_pool.look); }
 HAK_INLINE void hak_pool_set_look(uint32_t look) { hak_store_relaxed(&hak_span_pool.look, look); }

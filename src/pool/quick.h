@@ -107,15 +107,8 @@ HAK_INLINE hak_span *hak_pool_take_quick(size_t spans, size_t align, hak_pool_ta
   return span;
 }
 
-HAK_INLINE bool hak_pool_is_over_mark(size_t dirty, size_t live) {
-  const hak_pool *pool = &hak_span_pool;
-  bool over =
-      dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
-  return over || hak_budget_over_now();
-}
-
-/* hak_pool_give; quick: onto a quick list. */
-HAK_INLINE bool hak_pool_give_range(hak_region *r, hak_span *span, size_t keep, uint32_t tag, bool quick,
+/* hak_pool_give; quick: onto a quick list. `sparse`: so many live spans count as dirty. */
+HAK_INLINE bool hak_pool_give_range(hak_region *r, hak_span *span, size_t keep, uint32_t tag, bool quick, size_t sparse,
                                     bool *purge_due) {
   HAK_ASSERT(r == hak_pool_region_of(span));
   hak_lock_take(&hak_span_pool.lock);
@@ -130,13 +123,13 @@ HAK_INLINE bool hak_pool_give_range(hak_region *r, hak_span *span, size_t keep, 
   size_t live = hak_span_pool.live_spans, dirty = hak_span_pool.dirty_spans;
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);
-  if (HAK_UNLIKELY(hak_pool_is_over_mark(dirty, live))) *purge_due = true;
+  if (HAK_UNLIKELY(hak_pool_is_over_mark(dirty, live, sparse))) *purge_due = true;
   return true;
 }
 /* The same of all of a range that was a large block. Near a target not quickly: what is reused by its length alone lies
  * scattered, and takes a third more calls to give back. */
 HAK_INLINE bool hak_pool_give_large(hak_region *r, hak_span *span, uint32_t tag, bool *purge_due) {
-  return hak_pool_give_range(r, span, 0, tag, !hak_budget_near_now(), purge_due);
+  return hak_pool_give_range(r, span, 0, tag, !hak_budget_near_now(), 0, purge_due);
 }
 
 #endif

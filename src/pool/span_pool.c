@@ -409,5 +409,5 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   HAK_ASSERT(tag != HAK_TAG_NONE);
   hak_region *r = hak_pool_region_of(span);
   if (keep == 0 && goes_quickly(tag)) return give_quick(r, span, tag, purge_due);
-  return hak_pool_give_range(r, span, keep, tag, false, purge_due);
+  return hak_pool_give_range(r, span, keep, tag, false, hak_load_relaxed(&hak_span_pool.sparse_spans), purge_due);
 }

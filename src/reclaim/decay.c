@@ -41,22 +41,32 @@ static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
+/* Spans: a step in which what a program that frees much has cached is flushed. */
+#define FLUSH_SPANS 64
+
+/* The program has taken no span for TAKES_NONE_MS: it may be a server that forgets what it had, and then waits. What
+ * caches and what is dirty hold would stay as long as it waits. */
+#define TAKES_NONE_MS 16
+static bool takes_none;               /* relaxed */
+static uint64_t taken_seen, taken_ms; /* relaxed: spans and mappings taken in all, and when there were more last */
+
 /* Retries if the helper slept or woke meanwhile, or the decay time is another: a mark that stays high would let the
  * helper sleep, one that stays low would have each free purge. */
 static void set_mark(void) {
-  size_t most = hak_keep_mark(&rule);
   uint64_t ms;
-  bool sleeps;
+  bool sleeps, none;
   do {
     ms = base_ms();
     sleeps = helper_sleeps();
+    none = hak_load_seq(&takes_none);
+    size_t most = hak_keep_mark(&rule, none, hak_budget_in_use() >> HAK_SPAN_SHIFT);
     size_t lean = (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE),
            mark = lean_mode ? lean
                   : ms == 0 ? 0
                             : most;
     hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, hak_max_size(sleeps ? 0 : mark, reserved_now()));
-  } while (helper_sleeps() != sleeps || base_ms() != ms);
+  } while (helper_sleeps() != sleeps || base_ms() != ms || hak_load_seq(&takes_none) != none);
 }
 
 void hak_decay_reserve(size_t spans) {
@@ -229,10 +239,19 @@ void hak_decay_step(uint64_t now_ms, bool all) {
   hak_turn_end(&looker);
 }
 
+/* Where little has come free since the last look, live blocks pin what is sparse, not caches. */
+static void look_at_gives(void) {
+  static uint64_t given_seen; /* of who looks */
+  uint64_t given = hak_load_relaxed(&hak_os_stats.free);
+  if (given - given_seen < FLUSH_SPANS) hak_store_relaxed(&hak_span_pool.frees_much, false);
+  given_seen = given;
+}
+
 static void look(uint64_t now_ms, uint64_t decay_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   hak_keep_look at = hak_keep_begin(&rule, now_ms, decay_ms);
   hak_pool_set_look(hak_pool_look() + 1);
+  look_at_gives();
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty.
    * Of threads that took no slow path for so long some at a look, and all where nobody did. */
   uint64_t idle_ms = hak_decay_cache_ms();
@@ -273,7 +292,22 @@ static void divide_work(uint64_t now_ms) {
   hak_store_relaxed(&hak_decay_kept_due, true);
 }
 
+/* Where the system takes nothing back the mark stays as that has left it. */
+static void look_at_takes(uint64_t now_ms) {
+  uint64_t taken = hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.huge_alloc);
+  uint64_t since_ms = hak_load_relaxed(&taken_ms);
+  if (taken != hak_load_relaxed(&taken_seen) || now_ms < since_ms) {
+    hak_store_relaxed(&taken_seen, taken);
+    hak_store_relaxed(&taken_ms, since_ms = now_ms);
+  }
+  bool none = now_ms - since_ms >= TAKES_NONE_MS;
+  if ((!none && HAK_LIKELY(!hak_load_relaxed(&takes_none))) || hak_purge_refused()) return;
+  hak_store_seq(&takes_none, none);
+  set_mark(); /* each time: it falls with what is held */
+}
+
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
+  look_at_takes(now_ms);
   divide_work(now_ms);
   if (HAK_LIKELY(!hak_keep_due(&rule, now_ms, hak_decay_ms())) || !hak_turn_take(&looker)) return false;
   uint64_t decay_ms = hak_decay_ms();
@@ -308,26 +342,47 @@ void hak_decay_make_room(hak_deferred *d) {
   hak_pool_note_emptied();
 }
 
+static size_t sparse_now(void) { return hak_load_relaxed(&hak_span_pool.sparse_spans); }
+
+/* Cached blocks pin slabs, each of the last few that a program frees one. Where it has freed more than may stay, caches
+ * are flushed, and keep nothing spare until it frees less. And again when FLUSH_SPANS have come free since, or as many
+ * more are dirty or sparse than the flush, or a purge since, left. */
+static void free_sparse(size_t most, hak_deferred *d) {
+  static size_t left;    /* relaxed */
+  static uint64_t given; /* relaxed: spans in all, at the last flush */
+  size_t now = dirty_now() + sparse_now();
+  uint64_t given_now = hak_load_relaxed(&hak_os_stats.free);
+  if (now < hak_load_relaxed(&left)) hak_store_relaxed(&left, now);
+  bool some = given_now - hak_load_relaxed(&given) >= FLUSH_SPANS || now >= hak_load_relaxed(&left) + FLUSH_SPANS;
+  if (now <= most || !some) return;
+  hak_store_relaxed(&hak_span_pool.frees_much, true);
+  flush_caches(d);
+  hak_store_relaxed(&left, dirty_now() + sparse_now());
+  hak_store_relaxed(&given, hak_load_relaxed(&hak_os_stats.free));
+}
+
+/* The mark, or what is held and not sparse where that is more. */
+static size_t most_dirty(void) {
+  size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans), live = live_now(), sparse = sparse_now();
+  bool at_least_live = hak_load_relaxed(&hak_span_pool.mark_at_least_live);
+  return at_least_live && live > sparse ? hak_max_size(mark, live - sparse) : mark;
+}
+
 void hak_decay_excess(hak_deferred *d) {
   /* What this thread's own look has just purged is no work for it. Who returns more is told so by the mark. */
   bool kept = hak_kept_bytes() != 0;
   if (kept || dirty_now() > reserved_now()) hak_decay_wake_helper();
   if (kept) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
-  size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
-  size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;
-  size_t limit = hak_max_size(mark, held);
   if (hak_load_relaxed(&hak_decay_goal) != SIZE_MAX) return; /* slow paths are at it */
+  if (hak_load_relaxed(&hak_span_pool.mark_spans) > 0) free_sparse(most_dirty(), d);
+  size_t limit = most_dirty();
   if (dirty_now() <= limit) return;
   hak_keep_now now = seen_now(false);
   if (hak_keep_raise_mark(&rule, &now)) {
     set_mark();
     return;
   }
-  /* Cached blocks pin slabs: flush first where the program has freed more than it holds. With a low mark, as without
-   * decay, each free comes by here. */
-  if (dirty_now() > live_now()) flush_caches(d);
-  now = seen_now(false);
   hak_store_relaxed(&hak_decay_goal, hak_keep_at_mark(&rule, &now, limit));
 }
 

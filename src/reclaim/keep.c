@@ -10,6 +10,7 @@ static const uint16_t may_stay[HAK_KEEP_LOOKS] = {11, 81, 175, 245};
 _Static_assert(HAK_KEEP_LOOKS % SLAB_LOOKS == 0, "a decay time has whole rounds of slabs");
 
 #define MARK_MIB 64
+#define MARK_TIMES 2 /* what refaults are judged by, so that a purge down to half of the mark shows where it was too early */
 
 #define REFAULT_PART 4      /* more than this part of what was purged, taken again, was purged too early */
 #define REFAULT_LEAST_MIB 8 /* less is a fifth of a percent of a CPU */
@@ -43,6 +44,9 @@ static size_t below_peak(const hak_keep *k, const hak_keep_now *now) {
   return peak > now->live ? peak - now->live : 0;
 }
 
+/* A quarter more than the peak, as of kept mappings: what comes and goes does not always fit where it was. */
+static size_t raised_mark(const hak_keep *k, size_t peak) { return window_peak(k, peak) / 4 * 5; }
+
 /* Once a decay time: whether what was purged was taken again, and whether the peaks still say anything. */
 static void judge(hak_keep *k, const hak_keep_now *now) {
   uint64_t purged = now->purged - k->purged_judged, refaults = now->refaults - k->refaults_judged;
@@ -54,7 +58,7 @@ static void judge(hak_keep *k, const hak_keep_now *now) {
   else if (refaults < worth && k->most_below_peak < worth)
     hak_store_relaxed(&k->keeps_peaks, false);
   k->most_below_peak = 0;
-  size_t most = hak_load_relaxed(&k->keeps_peaks) ? window_peak(k, now->peak) : 0;
+  size_t most = hak_load_relaxed(&k->keeps_peaks) ? raised_mark(k, now->peak) : 0;
   hak_store_relaxed(&k->mark_raised, hak_min_size(hak_load_relaxed(&k->mark_raised), most));
 }
 
@@ -121,14 +125,18 @@ void hak_keep_note_purged(hak_keep *k, size_t spans) {
 
 /* --- the mark --- */
 
-size_t hak_keep_mark(const hak_keep *k) { return hak_max_size(MARK_MIB * k->mib, hak_load_relaxed(&k->mark_raised)); }
+size_t hak_keep_mark(const hak_keep *k, bool takes_none, size_t in_use) {
+  size_t least = MARK_MIB * k->mib;
+  if (takes_none) least = hak_min_size(least, MARK_TIMES * refaults_worth(k, in_use));
+  return hak_max_size(least, hak_load_relaxed(&k->mark_raised));
+}
 
 bool hak_keep_raise_mark(hak_keep *k, const hak_keep_now *now) {
   uint64_t purged = hak_load_relaxed(&k->mark_purged), refaults = now->refaults - hak_load_relaxed(&k->mark_refaults);
   if (now->by_age_alone || purged == 0 || !was_too_early(k, now->in_use, purged, refaults)) return false;
   hak_store_relaxed(&k->mark_purged, 0);
   hak_store_relaxed(&k->keeps_peaks, true);
-  hak_store_relaxed(&k->mark_raised, window_peak(k, now->peak));
+  hak_store_relaxed(&k->mark_raised, raised_mark(k, now->peak));
   return true;
 }
 

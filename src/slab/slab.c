@@ -25,9 +25,19 @@ static bool stays_purged(const hak_span *s, unsigned free_count) {
   return s->list == HAK_PURGED_LIST && (s->bumped - free_count) * 2 > s->scan.live_then;
 }
 
+/* A slab joins the list, or leaves it (`sign` -1). Those of one block, which the set keeps, are not sparse; nor are
+ * those whose blocks no cache has: heaps', and sampled ones. */
+HAK_INLINE void count_listed(hak_slab_set *set, const hak_span *s, unsigned list, ptrdiff_t sign) {
+  if (s->blocks == 1)
+    hak_store_relaxed(&set->kept, (uint8_t)(set->kept + sign)); /* it is empty */
+  else if (HAK_UNLIKELY(list == HAK_SPARSE_LIST) && !set->sampled)
+    hak_add_relaxed(&hak_span_pool.sparse_spans, (size_t)(sign * (ptrdiff_t)hak_class_table[s->class_code].spans));
+}
+
 HAK_INLINE void unlink_slab(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
   if (s->list == HAK_PURGED_LIST) leave_purged(s);
+  count_listed(set, s, s->list, -1);
   if (s->prev != NULL)
     s->prev->next = s->next;
   else
@@ -35,17 +45,16 @@ HAK_INLINE void unlink_slab(hak_slab_set *set, hak_span *s) {
   if (s->next != NULL) s->next->prev = s->prev;
   if (HAK_UNLIKELY(set->look_next == s)) set->look_next = s->next;
   s->list = HAK_NO_LIST;
-  if (s->blocks == 1) hak_store_relaxed(&set->kept, (uint8_t)(set->kept - 1)); /* it was empty */
 }
 
 HAK_INLINE void link_slab(hak_slab_set *set, hak_span *s, unsigned list) {
   HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS);
   s->list = (uint8_t)list;
+  count_listed(set, s, list, 1);
   s->prev = NULL;
   s->next = set->lists[list];
   if (s->next != NULL) s->next->prev = s;
   set->lists[list] = s;
-  if (s->blocks == 1) hak_store_relaxed(&set->kept, (uint8_t)(set->kept + 1));
 }
 
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) { unlink_slab(set, s); }
@@ -252,7 +261,7 @@ hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
 
 /* --- slabs of one block --- */
 
-#define KEPT_LIST (HAK_PURGED_LIST - 1) /* all of their blocks are free */
+#define KEPT_LIST HAK_SPARSE_LIST /* all of their blocks are free */
 
 HAK_INLINE bool keeps(const hak_slab_set *set) { return set->kept < set->kept_most && !hak_budget_near_now(); }
 
@@ -286,6 +295,7 @@ void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, unsigned n, bool 
   HAK_ASSERT(n > 0 && n <= s->bumped);
   if (HAK_LIKELY(n != s->bumped)) {
     settle(set, s, n);
+    if (HAK_UNLIKELY(s->list == HAK_SPARSE_LIST) && hak_pool_is_over_mark_now()) *purge_due = true;
     return;
   }
   if (s->blocks == 1 && keeps(set)) {

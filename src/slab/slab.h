@@ -12,6 +12,7 @@
 #include "pool/span_pool.h"
 
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
+#define HAK_SPARSE_LIST 3      /* most free ones: three quarters, of few blocks about */
 #define HAK_PURGED_LIST 4      /* the last: free pages given back */
 #define HAK_NO_LIST 7
 

@@ -30,6 +30,20 @@ TEST(Spike, FreedBlocksGoBackAtOnce) {
   EXPECT_LE(resident(), before + 64 * MIB + 16 * MIB + 8 * MIB);
 }
 
+// Each of the last blocks lies in another slab: those that a cache keeps would pin them all.
+class Nodes : public testing::TestWithParam<size_t> {};
+TEST_P(Nodes, FreedInAnyOrderGoBackAtOnce) {
+  size_t before = resident();
+  {
+    Blocks blocks(256 * MIB, GetParam() - 16, GetParam());
+    blocks.free_to(blocks.count() - 1000);
+    rest(24); /* so long no span is taken */
+    blocks.free_to(0);
+  }
+  EXPECT_LE(resident(), before + 16 * MIB + 20 * MIB) << (resident() - before) / MIB << " MiB";
+}
+INSTANTIATE_TEST_SUITE_P(Bytes, Nodes, testing::Values(32, 700, 3000));
+
 TEST(Spike, SmallBlocksFreedByOthersWhileTheirOwnerSleeps) {
   size_t before = resident();
   Blocks *blocks = nullptr;

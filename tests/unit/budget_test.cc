@@ -344,9 +344,9 @@ TEST_F(Budget, PagesThatComeBackInDirtySpansAreMeasured) {
 }
 
 TEST_F(Budget, ABurstIsHeldToTheTarget) {
-  keep_much();
   hak_config.rss_target = 50 * MIB;
   epoch(10);
+  keep_much();
   std::vector<hak_span *> runs(15);
   for (hak_span *&s : runs) s = take(4);
   bool due = false;

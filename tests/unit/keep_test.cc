@@ -75,7 +75,7 @@ class Program {
   // A free that leaves more than the mark, or what is live, dirty: whether it began a purge, which this ends.
   bool free_beyond_mark(size_t spans) {
     free_at_once(spans);
-    size_t limit = std::max(hak_keep_mark(&keep), now_.live);
+    size_t limit = std::max(hak_keep_mark(&keep, takes_none, now_.live + mapped), now_.live);
     if (now_.dirty <= limit || hak_keep_raise_mark(&keep, &now_)) return false;
     size_t goal = hak_keep_at_mark(&keep, &now_, limit);
     purge(now_.dirty - std::min(goal, now_.dirty));
@@ -99,6 +99,7 @@ class Program {
   hak_keep_look last = {};
   size_t allowed = 0, mapped = 0;
   uint64_t decay_ms = DECAY_MS;
+  bool takes_none = false;
 
  private:
   uint64_t ms_;
@@ -326,14 +327,48 @@ TEST(Keep, BeyondTheMarkHalfOfItStays) {
   EXPECT_FALSE(p.free_beyond_mark(300 * MIB)) << "or what is live";
 }
 
+TEST(Keep, WhereAProgramTakesNothingTheMarkIsLower) {
+  Program p;
+  p.takes_none = true;
+  EXPECT_FALSE(p.free_beyond_mark(16 * MIB));
+  EXPECT_TRUE(p.free_beyond_mark(17 * MIB));
+  EXPECT_EQ(p.dirty(), 8 * MIB);
+  p.take(300 * MIB);
+  EXPECT_FALSE(p.free_beyond_mark(300 * MIB));
+}
+
+// However much it holds: a purge that takes too little to be judged would be one each time.
+TEST(Keep, TheLowerMarkRisesWhereItsPurgeWasTooEarly) {
+  for (size_t held : {0, 60, 150, 300, 1000}) {
+    Program p;
+    p.takes_none = true;
+    p.mapped = held * MIB;
+    unsigned purges = 0;
+    for (int i = 0; i < 20; i++) {
+      p.now().in_use = p.now().live + p.mapped;
+      purges += p.free_beyond_mark(70 * MIB);
+    }
+    EXPECT_LE(purges, 2u) << held;
+  }
+}
+
+// What comes and goes does not always fit where it was.
+TEST(Keep, ARaisedMarkLeavesAQuarterMoreThanThePeak) {
+  Program p;
+  EXPECT_TRUE(p.free_beyond_mark(100 * MIB));
+  EXPECT_FALSE(p.free_beyond_mark(100 * MIB));
+  p.look_times(2 * HAK_KEEP_LOOKS - 2);
+  EXPECT_EQ(hak_keep_mark(&p.keep, false, 0), 125 * MIB) << "still when refaults are judged";
+}
+
 TEST(Keep, TheMarkRisesToThePeakWhereItsPurgeWasTooEarly) {
   Program p;
   EXPECT_TRUE(p.free_beyond_mark(100 * MIB));
   EXPECT_FALSE(p.free_beyond_mark(100 * MIB));
-  EXPECT_EQ(hak_keep_mark(&p.keep), 100 * MIB);
+  EXPECT_EQ(hak_keep_mark(&p.keep, false, 0), 125 * MIB) << "and a quarter";
   EXPECT_EQ(p.look(), 100 * MIB);
   p.look_times(4 * HAK_KEEP_LOOKS);
-  EXPECT_EQ(hak_keep_mark(&p.keep), 64 * MIB) << "and falls with the window";
+  EXPECT_EQ(hak_keep_mark(&p.keep, false, 0), 64 * MIB) << "and falls with the window";
   EXPECT_EQ(p.dirty(), 0u);
 }
 

@@ -136,6 +136,52 @@ TEST_P(SparseSlabs, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
   EXPECT_EQ(sparse(), 0u);
 }
 
+// Three quarters of their blocks are free, and no page has gone: such slabs count towards the mark of dirty memory.
+TEST_P(SparseSlabs, SparseSlabsAreCounted) {
+  auto counted = [&] { return hak_span_pool.sparse_spans / hak_class_table[c].spans; };
+  fill(8);
+  EXPECT_EQ(counted(), 0u);
+  std::vector<char *> all = blocks;
+  for (size_t i = 0; i < all.size(); i++) {
+    if (i % 16 != 0) put(all[i]);
+    if (i % 64 == 0) { ASSERT_EQ(counted(), sparse()); }
+  }
+  ASSERT_EQ(counted(), sparse());
+  EXPECT_GE(counted(), 7u);
+  size_t before = counted(), gone = 0;
+  for (hak_span *s : find(1, true)) {
+    if (!claim(s)) continue;
+    gone++;
+    give_back();
+    hak_slab_unclaim_free_pages(&set, s, &holes, true, &due);
+  }
+  EXPECT_EQ(counted(), sparse());
+  EXPECT_LE(counted(), before - gone) << "what has gone is resident no more";
+  for (size_t i = 0; i < all.size(); i += 16) put(all[i]);
+  EXPECT_EQ(counted(), 0u);
+}
+
+TEST_P(SparseSlabs, SlabsThatNoLookReachesAreNotCounted) {
+  set.sampled = true;
+  fill(8);
+  free_most(16);
+  EXPECT_GT(sparse(), 0u);
+  EXPECT_EQ(hak_span_pool.sparse_spans, 0u);
+}
+
+TEST_P(SparseSlabs, APurgeIsDueWhereTheyAreMoreThanTheMark) {
+  fill(8);
+  hak_span_pool.mark_spans = 4 * hak_class_table[c].spans;
+  hak_span_pool.mark_at_least_live = true;
+  std::vector<char *> all = blocks;
+  for (size_t i = 0; i < all.size() && !due; i++) {
+    if (i % 6 != 0) put(all[i]);
+  }
+  EXPECT_TRUE(due);
+  EXPECT_EQ(hak_span_pool.dirty_spans, 0u);
+  EXPECT_EQ(hak_span_pool.sparse_spans, hak_span_pool.mark_spans + hak_class_table[c].spans);
+}
+
 // The pages count as gone while blocks come back, until half of what was live has: only then is another look worth it.
 TEST_P(SparseSlabs, SlabsStaySparseUntilHalfOfTheirBlocksHaveComeBack) {
   leave_few_blocks();

@@ -49,7 +49,7 @@ TEST_F(WholeSpans, TheArenaKeepsThem) {
 
 TEST_F(WholeSpans, AnArenaKeepsHalfAMegabyteOfAClassOrTwo) {
   for (size_t size : {61440, 65536, 131072, 262144}) {
-    unsigned c = hak_class_for(size), most = unsigned(std::max<size_t>(2, HAK_MAGAZINE_BLOCK_BYTES / size));
+    unsigned c = hak_class_for(size), most = unsigned(std::max<size_t>(2, 2 * HAK_SMALL_MAX / size));
     std::vector<void *> blocks;
     for (unsigned i = 0; i < most + 3; i++) blocks.push_back(hakmem_malloc(size));
     size_t before = live_spans(), spans = hak_align_up(size, HAK_SPAN_SIZE) / HAK_SPAN_SIZE;
