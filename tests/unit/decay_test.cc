@@ -270,6 +270,7 @@ TEST_F(Decay, OneThreadLooks) {
 TEST_F(Decay, ALookEndsWithItsThreadInTheChildOfAFork) {
   static std::atomic<bool> purging{false}, forked{false};
   make_dirty(48);
+  hak_large_left_to_others = false;  // another thread looks, and takes no large block
   fake_os::on_call([](const fake_os::Event &e) {
     if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || purging.exchange(true)) return;
     while (!forked) std::this_thread::yield();
