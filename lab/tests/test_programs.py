@@ -111,16 +111,22 @@ def test_inputs_are_of_their_seed():
         assert one == same != other, kind
 
 
-@pytest.mark.turns
-def test_programs_have_figures_files_and_a_picture(tmp_path):
+def written(tmp_path, catalogue, rounds):
+    """What a run prints, its JSON and its picture."""
     outputs = {name: tmp_path / name for name in ("a.json", "a.svg")}
     found = run(
-        tmp_path, SORT + ECHO, "--with", "hakmem,glibc", "--rounds", "2",
+        tmp_path, catalogue, "--with", "hakmem,glibc", "--rounds", rounds,
         "--json", str(outputs["a.json"]), "--picture", str(outputs["a.svg"]),
     )  # fmt: skip
     assert found.exit_code == 0, found.output
+    return found.output, json.loads(outputs["a.json"].read_text()), outputs["a.svg"].read_text()
+
+
+@pytest.mark.turns
+def test_programs_have_figures_files_and_a_picture(tmp_path):
+    output, document, picture = written(tmp_path, SORT + ECHO, "2")
     assert_in_order(
-        found.output,
+        output,
         "CPU time of the best peer ÷ hakmem's, all",
         "hakmem on 2 programs",
         "hakmem beside each",
@@ -130,7 +136,6 @@ def test_programs_have_figures_files_and_a_picture(tmp_path):
         "System calls",
         "How it was measured",
     )
-    document = json.loads(outputs["a.json"].read_text())
     assert [(one["name"], one["set"]) for one in document["programs"]] == [
         ("sort", "causes"),
         ("echo", "judging"),
@@ -142,7 +147,7 @@ def test_programs_have_figures_files_and_a_picture(tmp_path):
             assert 0 < figures["cpu_min_s"] <= figures["cpu_median_s"]
             assert min(figures[kind] for kind in ("peak_kb", "faults", "calls")) > 0
     assert len(document["summary"]) == 6
-    assert "glibc" in outputs["a.svg"].read_text()
+    assert "glibc" in picture
     assert not list((tmp_path / "cache" / "programs").glob("3-*/*"))
     # The same of the folder, with nothing run again.
     folder = folder_of_run()
@@ -154,20 +159,14 @@ def test_programs_have_figures_files_and_a_picture(tmp_path):
 
 @pytest.mark.turns
 def test_servers_have_a_figure_of_their_memory_after_idle(tmp_path):
-    outputs = {name: tmp_path / name for name in ("a.json", "a.svg")}
-    found = run(
-        tmp_path, SERVER + ECHO, "--with", "hakmem,glibc", "--rounds", "1",
-        "--json", str(outputs["a.json"]), "--picture", str(outputs["a.svg"]),
-    )  # fmt: skip
-    assert found.exit_code == 0, found.output
+    output, document, picture = written(tmp_path, SERVER + ECHO, "1")
     assert_in_order(
-        found.output,
+        output,
         "RSS after idle ÷ the lowest peer's, servers",
         "idle RSS",
         "Peak RSS",
         "RSS after idle, MB",
     )
-    document = json.loads(outputs["a.json"].read_text())
     server, echo = document["programs"]
     assert (server["set"], server["served"]["glibc"]) == ("servers", "yes")
     assert server["served"]["hakmem"].startswith("yes, ")
@@ -175,7 +174,7 @@ def test_servers_have_a_figure_of_their_memory_after_idle(tmp_path):
     for figures in server["figures"].values():
         assert 5 << 10 < figures["idle_kb"] < 500 << 10
     assert all(figures["idle_kb"] is None for figures in echo["figures"].values())
-    assert "memory after idle" in outputs["a.svg"].read_text()
+    assert "memory after idle" in picture
     (row,) = document["beside"]
     assert row["rest"]["median"] == pytest.approx(server["idle_over_lowest"])
 

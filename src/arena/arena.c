@@ -11,7 +11,7 @@
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* Half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
-#define KEPT_BYTES (2 * HAK_SMALL_MAX) /* of a class of whole spans an arena keeps as many empty slabs */
+#define KEPT_BYTES (2 * HAK_SMALL_MAX) /* in empty slabs that an arena keeps of a class of whole spans */
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold, until they decay: a program may have freed all it had */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 

@@ -24,8 +24,8 @@ typedef struct hak_pool {
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
   size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
-  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Sparse slabs
-   * count as dirty. Relaxed; written by reclaim/. */
+  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Sparse
+   * slabs count as dirty. Relaxed; written by reclaim/. */
   size_t mark_spans;
   bool mark_at_least_live;
   bool frees_much; /* relaxed; written by reclaim/: caches were flushed, and keep nothing spare for a while */

@@ -44,14 +44,14 @@ static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; 
 /* Spans: a step in which what a program that frees much has cached is flushed. */
 #define FLUSH_SPANS 64
 
-/* The program has taken no span for TAKES_NONE_MS: it may be a server that forgets what it had, and then waits. What
- * caches and what is dirty hold would stay as long as it waits. */
+/* The program has taken no span and no mapping for TAKES_NONE_MS: it may be a server that frees what it had, and then
+ * waits. What caches hold, and what is dirty, would stay as long as it waits. */
 #define TAKES_NONE_MS 16
-static bool takes_none;               /* relaxed */
+static bool takes_none;               /* sequentially consistent: set_mark tells why */
 static uint64_t taken_seen, taken_ms; /* relaxed: spans and mappings taken in all, and when there were more last */
 
-/* Retries if the helper slept or woke meanwhile, or the decay time is another: a mark that stays high would let the
- * helper sleep, one that stays low would have each free purge. */
+/* Retries if what it goes by changed meanwhile: a mark that stays high would let the helper sleep, one that stays low
+ * would have each free purge. */
 static void set_mark(void) {
   uint64_t ms;
   bool sleeps, none;

@@ -10,7 +10,8 @@ static const uint16_t may_stay[HAK_KEEP_LOOKS] = {11, 81, 175, 245};
 _Static_assert(HAK_KEEP_LOOKS % SLAB_LOOKS == 0, "a decay time has whole rounds of slabs");
 
 #define MARK_MIB 64
-#define MARK_TIMES 2 /* what refaults are judged by, so that a purge down to half of the mark shows where it was too early */
+#define MARK_TIMES 2  /* what refaults are judged by: a purge down to half of the mark shows where it was too early */
+#define RAISED_PART 4 /* a raised mark leaves so much more of the peak */
 
 #define REFAULT_PART 4      /* more than this part of what was purged, taken again, was purged too early */
 #define REFAULT_LEAST_MIB 8 /* less is a fifth of a percent of a CPU */
@@ -44,8 +45,11 @@ static size_t below_peak(const hak_keep *k, const hak_keep_now *now) {
   return peak > now->live ? peak - now->live : 0;
 }
 
-/* A quarter more than the peak, as of kept mappings: what comes and goes does not always fit where it was. */
-static size_t raised_mark(const hak_keep *k, size_t peak) { return window_peak(k, peak) / 4 * 5; }
+/* More than the peak: what comes and goes does not always fit where it was. */
+static size_t raised_mark(const hak_keep *k, size_t peak) {
+  size_t most = window_peak(k, peak);
+  return most + most / RAISED_PART;
+}
 
 /* Once a decay time: whether what was purged was taken again, and whether the peaks still say anything. */
 static void judge(hak_keep *k, const hak_keep_now *now) {

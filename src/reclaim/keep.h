@@ -93,7 +93,8 @@ void hak_keep_note_purged(hak_keep *k, size_t spans);
 
 /* --- any thread --- */
 
-/* So much may be dirty between two looks; less where the program has taken no span for a while, and holds so much. */
+/* So much may be dirty between two looks. takes_none: the program has taken no memory for a while; then the mark is
+ * lower, by how much is in use. */
 size_t hak_keep_mark(const hak_keep *k, bool takes_none, size_t in_use);
 /* More than the mark is dirty. True: all may stay, since the program took again what the last purge at the mark took;
  * hak_keep_mark is higher now. A load that comes and goes faster than a decay time would pass the mark many times

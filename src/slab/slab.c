@@ -63,13 +63,15 @@ void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) { link_slab(se
 /* The list that a slab with so many free blocks belongs to, while it is not on the last one. */
 HAK_INLINE unsigned list_for(const hak_span *s, unsigned n) {
   unsigned quarter = s->blocks >> 2;
-  return n == 0 ? HAK_NO_LIST : n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : 3;
+  return n == 0 ? HAK_NO_LIST : n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : HAK_SPARSE_LIST;
 }
 
 /* Frees of so many blocks need no look: until the slab belongs on the next list, or all that it ever handed out has
  * come back. */
 void hak_slab_settle_count(hak_span *s, unsigned n) {
-  unsigned next = s->list < 3 ? (s->list + 1u) * (s->blocks >> 2) : s->list == 3 ? s->blocks : 0;
+  unsigned next = s->list < HAK_SPARSE_LIST    ? (s->list + 1u) * (s->blocks >> 2)
+                  : s->list == HAK_SPARSE_LIST ? s->blocks
+                                               : 0;
   HAK_ASSERT(n <= s->bumped && s->bumped <= s->blocks);
   if (next > s->bumped) next = s->bumped;
   if (next <= n) next = n + 1;
@@ -92,7 +94,8 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s, unsigned n) {
  * blocks as before, unless that was for more than come back. */
 HAK_INLINE void settle_after_take(hak_slab_set *set, hak_span *s, unsigned n) {
   unsigned quarter = s->blocks >> 2, least = s->list * quarter;
-  if (HAK_LIKELY(s->list < 3) && HAK_LIKELY(n > 0) && n - least < quarter && HAK_LIKELY(s->settled <= s->bumped)) {
+  if (HAK_LIKELY(s->list < HAK_SPARSE_LIST) && HAK_LIKELY(n > 0) && n - least < quarter &&
+      HAK_LIKELY(s->settled <= s->bumped)) {
     s->frees_left = (uint16_t)(s->settled - n);
     HAK_ASSERT(list_for(s, n) == s->list && hak_slab_free_count(s) == n);
   } else {

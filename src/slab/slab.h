@@ -18,7 +18,7 @@
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
-  /* Where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
+  /* Where the next look for pages to purge goes on, on the sparse list or lists[2]; NULL: at their beginning */
   hak_span *look_next;
   /* Slabs of one block: empty ones that stay, for the next block, and at most; read by any thread, as a hint */
   uint8_t kept, kept_most;
@@ -96,7 +96,7 @@ void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 
 /* --- between the files of this box --- */
 
-/* Blocks are about to be taken from a slab of lists[3] or the last. */
+/* Blocks are about to be taken from a slab of one of the last two lists. */
 void hak_slab_taken_again(hak_slab_set *set, hak_span *span);
 void hak_slab_unlink(hak_slab_set *set, hak_span *span);
 void hak_slab_link(hak_slab_set *set, hak_span *span, unsigned list);

@@ -45,7 +45,7 @@ static hak_span *look(hak_span *s, search *f) {
  * block is one. */
 static unsigned least_list(size_t size) {
   size_t page = hak_os_page_size();
-  return size >= page ? 0 : size >= page / 4 ? 2 : 3;
+  return size >= page ? 0 : size >= page / 4 ? 2 : HAK_SPARSE_LIST;
 }
 
 static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
@@ -56,15 +56,15 @@ static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
 /* Stamps with the walk: one walk may take four rounds, and two bits could not tell them apart. */
 static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, search *f) {
   hak_span *s = set->look_next;
-  HAK_ASSERT(s == NULL || s->list == 3 || s->list == 2);
+  HAK_ASSERT(s == NULL || s->list == HAK_SPARSE_LIST || s->list == 2);
   if (s == NULL && set->walk_round != (uint8_t)round) {
     set->walk++;
     set->walk_round = (uint8_t)round;
   }
   f->walk = set->walk;
-  if (s == NULL || s->list == 3) {
-    s = look(s != NULL ? s : set->lists[3], f);
-    if (s == NULL && least_list(hak_class_size(class_code)) < 3) s = set->lists[2];
+  if (s == NULL || s->list == HAK_SPARSE_LIST) {
+    s = look(s != NULL ? s : set->lists[HAK_SPARSE_LIST], f);
+    if (s == NULL && least_list(hak_class_size(class_code)) < HAK_SPARSE_LIST) s = set->lists[2];
   }
   if (s != NULL && s->list == 2) s = look(s, f);
   set->look_next = s;
@@ -106,7 +106,7 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
 static void give_up(hak_slab_set *set, hak_span *s) {
   if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan` counts its pages */
   s->scan = (hak_slab_scan){.free_blocks = (uint16_t)hak_slab_free_count(s), .unpurgeable = true};
-  if (s->list != 3) return;
+  if (s->list != HAK_SPARSE_LIST) return;
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, 2);
   hak_slab_settle_count(s, hak_slab_free_count(s));

@@ -6,8 +6,8 @@
 #   mariadb.sh serve FOLDER PORT
 set -eu
 what=$1 folder=$2
-as=
-[ "$(id -u)" -ne 0 ] || as='setpriv --reuid=nobody --regid=nogroup --clear-groups --pdeathsig=KILL --'
+. "$(dirname "$0")/other_user.sh"
+as_user nobody nogroup
 
 case $what in
 prepare)

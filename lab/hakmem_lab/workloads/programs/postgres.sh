@@ -10,9 +10,8 @@
 set -eu
 what=$1 folder=$2 port=${3:-}
 bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
-as=
-# Changing the user takes the signal away that a parent's end sends.
-[ "$(id -u)" -ne 0 ] || as='setpriv --reuid=postgres --regid=postgres --clear-groups --pdeathsig=KILL --'
+. "$(dirname "$0")/other_user.sh"
+as_user postgres postgres
 # Durability is not what is measured; no work of its own that falls into some runs only.
 settings='--fsync=off --synchronous_commit=off --full_page_writes=off --autovacuum=off --jit=off --shared_buffers=32MB
     --log_min_messages=fatal'
