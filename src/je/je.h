@@ -119,7 +119,7 @@ void hak_je_arenas_start(void);
 /* What jemalloc calls small ends below four pages: programs have its constants. Larger classes are the first large ones
  * here, in slabs or not. */
 #define HAK_JE_SMALL_MAX ((size_t)14336)
-#define HAK_JE_BINS 47      /* ordinary classes up to that */
+#define HAK_JE_BINS 48      /* ordinary classes up to that */
 /* The other ordinary ones, those of whole spans; then four to a doubling, up to PTRDIFF_MAX */
 #define HAK_JE_LEXTENTS 192
 /* Sizes of a class: bins', large ones'. */

@@ -393,6 +393,19 @@ void hak_decay_follow(hak_deferred *d) {
   hak_decay_step(hak_os_now_ms(), true);
 }
 
+void hak_decay_thread_end(uint64_t now_ms, uint64_t lived_ms, hak_deferred *d) {
+  uint64_t decay_ms = hak_decay_ms();
+  if (decay_ms == 0 || hak_load_relaxed(&hak_config.background) != 0) return; /* it goes as it comes; the helper does */
+  bool for_long = lived_ms >= decay_ms;
+  if (for_long) flush_caches(d);
+  hak_keep_now now = seen_now(for_long);
+  size_t most = HAK_CHUNK_SPANS * hak_min_size(lived_ms, decay_ms) / decay_ms;
+  size_t goal = hak_max_size(hak_keep_at_thread_end(&rule, &now), now.dirty - hak_min_size(now.dirty, most));
+  if (now.dirty <= goal) return;
+  hak_store_relaxed(&hak_decay_goal, hak_min_size(goal, hak_load_relaxed(&hak_decay_goal)));
+  hak_decay_step(now_ms, true);
+}
+
 static size_t purge_slabs(size_t wanted, hak_deferred *d) {
   size_t purged = 0;
   for (uint32_t i = hak_arena_count(); i-- > 0 && purged < wanted;)

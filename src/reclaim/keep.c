@@ -110,11 +110,20 @@ static size_t curve(hak_keep *k, unsigned passed, size_t dirty) {
   return may;
 }
 
-size_t hak_keep_at_look(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now) {
-  size_t below = below_peak(k, now), beyond = hak_max_size(hak_keep_reserved(k, now->live), now->floor);
-  k->most_below_peak = hak_max_size(k->most_below_peak, below);
+static size_t beyond_curve(const hak_keep *k, const hak_keep_now *now, size_t below) {
+  size_t beyond = hak_max_size(hak_keep_reserved(k, now->live), now->floor);
   if (hak_load_relaxed(&k->keeps_peaks) && !now->by_age_alone) beyond = hak_max_size(beyond, below);
-  return hak_max_size(curve(k, look->passed, now->dirty), hak_min_size(now->room, beyond));
+  return hak_min_size(now->room, beyond);
+}
+
+size_t hak_keep_at_look(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now) {
+  size_t below = below_peak(k, now);
+  k->most_below_peak = hak_max_size(k->most_below_peak, below);
+  return hak_max_size(curve(k, look->passed, now->dirty), beyond_curve(k, now, below));
+}
+
+size_t hak_keep_at_thread_end(const hak_keep *k, const hak_keep_now *now) {
+  return beyond_curve(k, now, below_peak(k, now));
 }
 
 void hak_keep_end(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now) {

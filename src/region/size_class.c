@@ -3,18 +3,18 @@
 #include "os/os.h"
 
 /* X(index, block size, next smaller block size): the one list of ordinary classes. */
-#define EVERY_CLASS(X)                                                                                          \
-  X(0, 16, 0) X(1, 32, 16) X(2, 48, 32) X(3, 64, 48) X(4, 80, 64) X(5, 96, 80) X(6, 112, 96) X(7, 128, 112)     \
-  X(8, 144, 128) X(9, 160, 144) X(10, 176, 160) X(11, 192, 176) X(12, 208, 192) X(13, 224, 208)                 \
-  X(14, 240, 224) X(15, 256, 240) X(16, 288, 256) X(17, 320, 288) X(18, 352, 320) X(19, 384, 352)               \
-  X(20, 416, 384) X(21, 448, 416) X(22, 480, 448) X(23, 512, 480) X(24, 576, 512) X(25, 640, 576)               \
-  X(26, 704, 640) X(27, 768, 704) X(28, 832, 768) X(29, 896, 832) X(30, 960, 896) X(31, 1024, 960)              \
-  X(32, 1280, 1024) X(33, 1536, 1280) X(34, 1792, 1536) X(35, 2048, 1792) X(36, 2560, 2048) X(37, 3072, 2560)   \
-  X(38, 3584, 3072) X(39, 4096, 3584) X(40, 5120, 4096) X(41, 6144, 5120) X(42, 7168, 6144) X(43, 8192, 7168)   \
-  X(44, 10240, 8192) X(45, 12288, 10240) X(46, 14336, 12288) X(47, 16384, 14336) X(48, 20480, 16384)            \
-  X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)                                                   \
-  X(52, 61440, 32768) X(53, 65536, 61440) X(54, 126976, 65536) X(55, 131072, 126976)                            \
-  X(56, 192512, 131072) X(57, 196608, 192512) X(58, 258048, 196608) X(59, 262144, 258048)
+#define EVERY_CLASS(X)                                                                                        \
+  X(0, 16, 0) X(1, 32, 16) X(2, 48, 32) X(3, 64, 48) X(4, 80, 64) X(5, 96, 80) X(6, 112, 96) X(7, 128, 112)   \
+  X(8, 144, 128) X(9, 160, 144) X(10, 176, 160) X(11, 192, 176) X(12, 208, 192) X(13, 224, 208)               \
+  X(14, 240, 224) X(15, 256, 240) X(16, 288, 256) X(17, 320, 288) X(18, 352, 320) X(19, 384, 352)             \
+  X(20, 416, 384) X(21, 448, 416) X(22, 480, 448) X(23, 512, 480) X(24, 576, 512) X(25, 640, 576)             \
+  X(26, 704, 640) X(27, 768, 704) X(28, 832, 768) X(29, 896, 832) X(30, 960, 896) X(31, 1024, 960)            \
+  X(32, 1280, 1024) X(33, 1536, 1280) X(34, 1792, 1536) X(35, 2048, 1792) X(36, 2560, 2048) X(37, 3072, 2560) \
+  X(38, 3584, 3072) X(39, 4096, 3584) X(40, 4608, 4096) X(41, 5120, 4608) X(42, 6144, 5120) X(43, 7168, 6144) \
+  X(44, 8192, 7168) X(45, 10240, 8192) X(46, 12288, 10240) X(47, 14336, 12288) X(48, 16384, 14336)            \
+  X(49, 20480, 16384) X(50, 24576, 20480) X(51, 28672, 24576) X(52, 32768, 28672) X(53, 61440, 32768)         \
+  X(54, 65536, 61440) X(55, 126976, 65536) X(56, 131072, 126976) X(57, 192512, 131072) X(58, 196608, 192512)  \
+  X(59, 258048, 196608) X(60, 262144, 258048)
 
 const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index) + 1,
@@ -47,14 +47,16 @@ static uint32_t colours_of(size_t size, size_t slab_bytes) {
   return size <= HAK_SHARED_MAX ? 16 : (uint32_t)hak_max_size((slab_bytes - size) / HAK_COLOUR_BYTES, 1);
 }
 
-/* The first ALIGNED_BY_128 aligned classes are 128 bytes apart, to 1 KiB; from there on each ordinary class has one. */
-#define ALIGNED_BY_128 8
-#define FIRST_BEYOND 32 /* the ordinary class of 1,280 bytes */
+static uint8_t aligned_of[HAK_PLAIN_CLASSES]; /* of an ordinary class: the aligned one that is no smaller */
 
-static unsigned aligned_class(size_t size) {
-  unsigned n = size <= ALIGNED_BY_128 * HAK_ALIGNED_MIN ? (unsigned)(size / HAK_ALIGNED_MIN) - 1
-                                                        : hak_class_for(size) - FIRST_BEYOND + ALIGNED_BY_128;
-  return HAK_PLAIN_CLASSES + n;
+static unsigned aligned_class(size_t size) { return HAK_PLAIN_CLASSES + aligned_of[hak_class_for(size)]; }
+
+/* Above QUARTERS_TO what is left of a block is whole pages, which hold nothing until they are used. */
+#define QUARTERS_TO 8192
+
+static bool has_aligned(size_t size) {
+  size_t doubling = ((size_t)4 << hak_class_group(size)), step = doubling / (size > QUARTERS_TO ? 2 : 4);
+  return size <= HAK_SHARED_MAX && size % hak_max_size(step, HAK_ALIGNED_MIN) == 0;
 }
 
 static hak_class_info info_of(size_t size, unsigned tiny_max_group) {
@@ -71,14 +73,16 @@ static hak_class_info info_of(size_t size, unsigned tiny_max_group) {
 }
 
 void hak_size_class_init(unsigned tiny_max_group) {
+  unsigned aligned = 0;
   for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
     size_t size = class_sizes[c];
     hak_class_table[c] = info_of(size, tiny_max_group);
-    if (size > HAK_SHARED_MAX || size % HAK_ALIGNED_MIN != 0) continue;
-    hak_class_info *aligned = &hak_class_table[aligned_class(size)];
-    HAK_ASSERT(aligned < hak_class_table + HAK_CLASS_COUNT);
-    *aligned = info_of(size, tiny_max_group);
-    aligned->colours = 1;
+    aligned_of[c] = (uint8_t)aligned;
+    if (!has_aligned(size)) continue;
+    HAK_ASSERT(aligned < HAK_ALIGNED_CLASSES);
+    hak_class_info *info = &hak_class_table[HAK_PLAIN_CLASSES + aligned++];
+    *info = info_of(size, tiny_max_group);
+    info->colours = 1;
   }
 }
 

@@ -1,12 +1,13 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
- * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
+ * 53 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB; and 4,608
+ * bytes, for pages of 4 KiB with what databases have beside them.
  *
  * 8 classes of whole spans, 60 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool.
  * Half of them are a page short of their spans, which is room for a colour.
  *
- * 28 aligned classes: the multiples of 128 bytes among the ordinary ones, in slabs without colour, so that each block
- * is aligned to what its size is a multiple of; they serve alignments above 64.
+ * 24 aligned classes: multiples of 128 bytes to 1 KiB, then 4 per doubling to 8 KiB, and 2; in slabs without colour, so
+ * that each block is aligned to what its size is a multiple of; they serve alignments above 64.
  *
  * A class is the index of any. The tables are written once by hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
@@ -14,8 +15,8 @@
 
 #include "os/os.h"
 
-#define HAK_PLAIN_CLASSES 60 /* ordinary ones and those of whole spans */
-#define HAK_ALIGNED_CLASSES 28
+#define HAK_PLAIN_CLASSES 61 /* ordinary ones and those of whole spans */
+#define HAK_ALIGNED_CLASSES 24
 #define HAK_CLASS_COUNT (HAK_PLAIN_CLASSES + HAK_ALIGNED_CLASSES)
 /* Page map codes: what a span holds. Those of slabs are class + 1, so that a span nobody wrote to says "nothing". */
 #define HAK_CODE_NONE 0
@@ -67,7 +68,7 @@ HAK_INLINE size_t hak_class_size(unsigned class_code) {
 unsigned hak_class_group(size_t block_size);
 
 /* Whether such a request is one for an ordinary class: one that holds a multiple of a power of two, of 32 and above, is
- * a multiple of it too, as in a doubling classes are at least a quarter apart, by a power of two; and slabs start on
+ * a multiple of it too, as in a doubling classes are at least an eighth apart, by a power of two; and slabs start on
  * 64-byte boundaries whatever their colour. Nearly all are; of no bytes, or of more, not all. */
 HAK_INLINE bool hak_aligned_is_ordinary(size_t size, size_t align) {
   return align <= HAK_COLOUR_BYTES && size - 1 < HAK_SHARED_MAX;

@@ -226,7 +226,7 @@ static void check_own_cache(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     const hak_tcache_bin *b = &t->bins[c];
     if (b->loaded != NULL) {
-      void **empty = hak_magazine_empty_top(b->loaded, c);
+      void **empty = hak_tcache_empty_top(b);
       check_cached(c, empty + 1, (size_t)(*hak_tcache_top_of(t, c) - empty));
     }
     check_full(c, b->full);

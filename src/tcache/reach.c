@@ -73,7 +73,7 @@ static void restore_bin(hak_tcache *t, unsigned c) {
      * in a child of a fork that took no lock, the parent's drainer was about to put a sentinel, or has not noted yet
      * what it took out. */
   } else if (b->displaced == NULL) { /* the drainer's up to the slot */
-    void **empty = hak_magazine_empty_top(b->loaded, c);
+    void **empty = hak_tcache_empty_top(b);
     memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
     *empty = NULL;
     t->top[c + 1] = empty + (top - slot);
@@ -113,7 +113,7 @@ static unsigned reachable(const hak_tcache *t, unsigned c) {
   const hak_tcache_bin *b = &t->bins[c];
   if (t->all_slow || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
   if (b->loaded == NULL || b->sentinel != 0) return 0;
-  void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
+  void **top = top_in(t, c), **empty = hak_tcache_empty_top(b);
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
 }
 
@@ -144,7 +144,7 @@ static partial *take_partial(drained *h, unsigned c, unsigned count) {
 static void take_loaded(hak_tcache *t, unsigned c, drained *h) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL || !t->all_slow) return;
-  void **magazine = b->loaded, **empty = hak_magazine_empty_top(magazine, c);
+  void **magazine = b->loaded, **empty = hak_tcache_empty_top(b);
   unsigned count = (unsigned)(b->top - empty);
   if (count == hak_magazine_usable[c]) {
     *magazine = h->full[c];
@@ -197,7 +197,7 @@ static void put_sentinel(hak_tcache *t, unsigned c) {
   HAK_ASSERT(t->claimed == 1 && t->bins[c].sentinel == 0 && sentinel_count < SENTINELS_MAX);
   hak_tcache_bin *b = &t->bins[c];
   unsigned n = reachable(t, c);
-  void **slot = hak_magazine_empty_top(b->loaded, c) + n;
+  void **slot = hak_tcache_empty_top(b) + n;
   b->sentinel = (uint8_t)slot_of(b->loaded, slot);
   hak_store_relaxed(&t->has_sentinel, 1);
   b->displaced = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);

@@ -28,6 +28,17 @@ static uint16_t pinned_stack(unsigned c) {
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
+/* A thread's magazine of large blocks has little room at first. It has twice as much when the class has led it to so
+ * many slow paths within a decay time, half a millisecond in all, and half where there were less than a quarter. */
+#define ROOM_FIRST_BYTES (16 * HAK_KIB)
+#define ROOM_VISITS 128
+
+static unsigned first_room(const hak_tcache_bin *b, unsigned c) {
+  unsigned usable = hak_magazine_usable[c];
+  return hak_tcache_is_pinned(b) ? usable
+                                 : (unsigned)hak_min_size(usable, hak_max_size(ROOM_FIRST_BYTES / hak_class_size(c), 2));
+}
+
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
 static size_t share_of(size_t bytes) {
@@ -43,8 +54,10 @@ static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) 
 }
 
 static void init_bins(hak_tcache *t) {
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     t->bins[c] = (hak_tcache_bin){.top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = HAK_BATCH_FIRST};
+    t->bins[c].room = (uint8_t)first_room(&t->bins[c], c);
+  }
 }
 
 /* --- magazines --- */
@@ -75,17 +88,39 @@ static void give_spare(hak_tcache *t, void *memory) {
 }
 
 static unsigned loaded_blocks(hak_tcache *t, unsigned c) {
-  void **magazine = t->bins[c].loaded;
-  return magazine == NULL ? 0 : (unsigned)(*hak_tcache_top_of(t, c) - hak_magazine_empty_top(magazine, c));
+  const hak_tcache_bin *b = &t->bins[c];
+  return b->loaded == NULL ? 0 : (unsigned)(*hak_tcache_top_of(t, c) - hak_tcache_empty_top(b));
 }
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
   HAK_ASSERT(t == hak_tls.cache);
-  HAK_ASSERT(count <= hak_magazine_usable[c]);
-  void **empty = hak_magazine_empty_top(magazine, c);
-  *empty = NULL;
+  HAK_ASSERT(count <= t->bins[c].room && t->bins[c].room <= hak_magazine_usable[c]);
   t->bins[c].loaded = magazine;
+  void **empty = hak_tcache_empty_top(&t->bins[c]);
+  *empty = NULL;
   *hak_tcache_top_of(t, c) = empty + count;
+}
+
+/* Of at least as much room as the loaded magazine has blocks. */
+static void set_room(hak_tcache *t, unsigned c, unsigned room) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned count = loaded_blocks(t, c);
+  HAK_ASSERT(count <= room && room <= hak_magazine_usable[c]);
+  void **before = hak_tcache_empty_top(b);
+  b->room = (uint8_t)room;
+  if (b->loaded == NULL) return;
+  memmove(hak_tcache_empty_top(b) + 1, before + 1, count * sizeof *before);
+  load(t, c, b->loaded, count);
+}
+
+static void grow_room(hak_tcache *t, unsigned c) {
+  hak_tcache_bin *b = &t->bins[c];
+  b->visits = 1;
+  set_room(t, c, (unsigned)hak_min_size(b->room * 2u, hak_magazine_usable[c]));
+}
+
+static bool wants_room(const hak_tcache_bin *b, unsigned c) {
+  return b->room < hak_magazine_usable[c] && b->visits >= ROOM_VISITS;
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
@@ -97,14 +132,14 @@ static bool load_empty(hak_tcache *t, unsigned c) {
 
 static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(loaded_blocks(t, c) <= hak_magazine_usable[c] && (b->full == NULL) == (b->full_count == 0));
+  HAK_ASSERT(loaded_blocks(t, c) <= b->room && (b->full == NULL) == (b->full_count == 0));
   hak_store_relaxed(&b->published, loaded_blocks(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
 static void publish(hak_tcache *t, unsigned c) {
   publish_count(t, c);
   count_one(&t->slow_count);
-  t->bins[c].active = true;
+  t->bins[c].visits += t->bins[c].visits < UINT16_MAX;
 }
 
 static void push_stack(hak_tcache *t, unsigned c, void **magazine) {
@@ -156,8 +191,9 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(b->batch > 0 && loaded_blocks(t, c) == 0);
-  void **first = hak_magazine_empty_top(b->loaded, c) + 1;
-  unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
+  if (wants_room(b, c)) grow_room(t, c);
+  void **first = hak_tcache_empty_top(b) + 1;
+  unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, b->room), d);
   *hak_tcache_top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
@@ -176,7 +212,8 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
     if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
   }
   if (b->loaded != NULL) give_spare(t, b->loaded);
-  load(t, c, magazine, hak_magazine_usable[c]);
+  b->room = hak_magazine_usable[c];
+  load(t, c, magazine, b->room);
   return true;
 }
 
@@ -184,15 +221,19 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned n = (loaded_blocks(t, c) + 1) / 2;
   void *oldest[HAK_MAGAZINE_SLOTS];
-  hak_magazine_take_oldest(hak_magazine_empty_top(t->bins[c].loaded, c), hak_tcache_top_of(t, c), oldest, n);
+  hak_magazine_take_oldest(hak_tcache_empty_top(&t->bins[c]), hak_tcache_top_of(t, c), oldest, n);
   flush_blocks(t, c, oldest, n, d);
 }
 
 /* Room for one more block of the class. False: no magazine to be had. */
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(t->busy > 0 && (b->loaded == NULL || loaded_blocks(t, c) == hak_magazine_usable[c]));
+  HAK_ASSERT(t->busy > 0 && (b->loaded == NULL || loaded_blocks(t, c) == b->room));
   if (b->loaded == NULL) return load_empty(t, c);
+  if (b->room < hak_magazine_usable[c]) {
+    wants_room(b, c) ? grow_room(t, c) : flush_half(t, c, d);
+    return true;
+  }
   void **magazine = b->loaded;
   bool foreign = !hak_tcache_is_pinned(b) && hak_arena_is_foreign(magazine, c), stacks = !foreign && may_stack(t, b, c);
   void **empty = foreign || stacks || b->full != NULL ? take_spare(t) : NULL;
@@ -227,7 +268,7 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   void **magazine = b->loaded;
   b->loaded = NULL;
   *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
-  if (count > 0) flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, count, d);
+  if (count > 0) flush_blocks(t, c, magazine + HAK_MAGAZINE_SLOTS - b->room, count, d);
   if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
 }
@@ -313,6 +354,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
   HAK_ASSERT(blocks > 0);
+  set_room(t, c, usable);
   /* A pinned capacity is not exceeded */
   if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable);
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
@@ -350,14 +392,20 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
   hak_tcache_enter(t);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
-    bool idle = !b->active;
-    b->active = false;
+    unsigned visits = b->visits, least = first_room(b, c);
+    b->visits = 0;
     if (hak_tcache_is_pinned(b) || (b->loaded == NULL && b->full == NULL)) continue;
-    if (idle) {
+    if (visits == 0) {
       empty_bin(t, c, d);
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
       b->batch = HAK_BATCH_FIRST;
+      b->room = (uint8_t)least;
       continue;
+    }
+    if (visits < ROOM_VISITS / 4 && b->full == NULL && b->room > least) {
+      unsigned room = (unsigned)hak_max_size(b->room / 2u, least);
+      if (loaded_blocks(t, c) > room) flush_half(t, c, d);
+      set_room(t, c, room);
     }
     unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
     for (void **magazine = cut_stack(t, c, b->full_count - leave), **next; magazine != NULL; magazine = next) {
@@ -414,7 +462,7 @@ hak_tcache *hak_tcache_attach(bool all_slow) {
   hak_store_relaxed(&t->top, hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
-  t->decayed_ms = hak_os_now_ms();
+  t->attached_ms = t->decayed_ms = hak_os_now_ms();
   t->last_count = (hak_count_visit){t->decayed_ms, hak_count_asked()};
   hak_store_relaxed(&t->exit_ms, t->decayed_ms);
   hak_tcache_leave(t);

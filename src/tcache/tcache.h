@@ -34,7 +34,8 @@ typedef struct hak_tcache_bin {
   uint16_t full_low;  /* least full_count since the last decay */
   uint16_t pinned;    /* magazines that may be stacked; HAK_PINNED_NOT: as many as the thread has room for */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
-  bool active;        /* a refill or overflow since the last decay */
+  uint8_t room;       /* blocks that the loaded magazine takes; of full ones, as many as any of the class */
+  uint16_t visits;    /* refills and overflows since the last decay, or since room grew */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
   uint8_t sentinel;   /* the slot of the loaded magazine that a drainer emptied; 0: none */
   /* The block that was in it, where the program may have it; NULL: all up to that slot are the drainer's */
@@ -61,6 +62,7 @@ typedef struct hak_tcache {
   uint32_t spare_count;
   /* The owner alone. */
   uint32_t ending_rounds; /* life/thread.c */
+  uint64_t attached_ms;   /* when the thread got it */
   uint64_t decayed_ms;    /* when the cache was decayed last */
   uint64_t random;        /* state of hak_tcache_random; 0: none yet */
   hak_count_visit last_count;
@@ -94,6 +96,11 @@ HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   HAK_ASSERT(t->busy > 0);
   HAK_RELEASE_OWN();
   hak_add_own(&t->busy, 0u - 1);
+}
+
+/* The slot below the first usable one of the loaded magazine. */
+HAK_INLINE void **hak_tcache_empty_top(const hak_tcache_bin *b) {
+  return b->loaded + (HAK_MAGAZINE_SLOTS - 1) - b->room;
 }
 
 /* A thread has it, and not all of its calls take the slow path. */

@@ -44,6 +44,22 @@ TEST_P(Nodes, FreedInAnyOrderGoBackAtOnce) {
 }
 INSTANTIATE_TEST_SUITE_P(Bytes, Nodes, testing::Values(32, 700, 3000));
 
+// The first thread waits for them all the time, and comes by no more.
+TEST(Spike, WhatThreadsLeaveGoesBackWhenTheyEnd) {
+  std::thread([] { free(malloc(1)); }).join();
+  size_t before = resident();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; i++) {
+    threads.emplace_back([i] {
+      Blocks blocks(5 * MIB, 16, 9000);
+      rest(1100 + 20 * i); /* longer than a decay time */
+      blocks.free_to(0);
+    });
+  }
+  for (std::thread &t : threads) t.join();
+  EXPECT_LE(resident(), before + 3 * MIB) << (resident() - before) / MIB << " MiB";
+}
+
 TEST(Spike, SmallBlocksFreedByOthersWhileTheirOwnerSleeps) {
   size_t before = resident();
   Blocks *blocks = nullptr;

@@ -59,6 +59,10 @@ class Decay : public testing::Test {
     hak_deferred d = {};
     whole_steps::excess(&d);
   }
+  void end_thread(uint64_t lived_ms) {
+    hak_deferred d = {};
+    hak_decay_thread_end(now_ms, lived_ms, &d);
+  }
   std::vector<hak_span *> take(size_t mib) {
     std::vector<hak_span *> runs(mib);
     bool zeroed;
@@ -184,6 +188,40 @@ TEST_F(Decay, PurgesNoMoreThanWasDirtyInADecayTime) {
     for (int i = 0; i < 8; i++) look(hak_decay_ms() / 4);
     EXPECT_EQ(dirty(), 0u) << "after two decay times at most, since refaults kept the peak";
   }
+}
+
+// Of a chunk as great a part as it lived of a decay time, and no more than a chunk.
+TEST_F(Decay, AThreadThatEndsGivesBackWhatIsWorthItsTime) {
+  make_dirty(60);
+  end_thread(DECAY_MS / 128);
+  EXPECT_GE(dirty_mib(), 58u);
+  EXPECT_LE(dirty_mib(), 60u);
+  size_t before = dirty_mib();
+  end_thread(DECAY_MS / 4);
+  EXPECT_NEAR(double(dirty_mib()), double(before) - 16, 2);
+  end_thread(DECAY_MS);
+  EXPECT_EQ(dirty(), 0u);
+  give(take(200));
+  before = dirty_mib();
+  end_thread(1000 * DECAY_MS);
+  EXPECT_NEAR(double(dirty_mib()), double(before) - 64, 2);
+}
+
+TEST_F(Decay, AThreadThatEndsLeavesWhatIsNotWorthACallUnlessItLivedForLong) {
+  hak_decay_worth_spans = HAK_BUDGET_DIRTY_LEAST;
+  make_dirty(2);
+  end_thread(DECAY_MS - 1);
+  EXPECT_EQ(dirty_mib(), 2u);
+  end_thread(DECAY_MS);
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Decay, AThreadThatEndsLeavesTheHelperItsWork) {
+  hak_config.background = 1;
+  make_dirty(20);
+  end_thread(DECAY_MS);
+  EXPECT_EQ(dirty_mib(), 20u);
+  hak_config.background = 0;
 }
 
 TEST_F(Decay, TheTimeIsAnOption) {
@@ -453,6 +491,17 @@ TEST_F(Refaults, KeepWhatTheLoadShowsAndNoLonger) {
     EXPECT_EQ(dirty(), 0u) << mib;
     for (int i = 0; i < 5; i++) look();
   }
+}
+
+TEST_F(Refaults, KeepWhatThreadsThatEndWouldGiveBack) {
+  refault(40);
+  give(take(40));
+  end_thread(DECAY_MS);
+  EXPECT_EQ(dirty_mib(), 40u);
+  for (int i = 0; i < 16; i++) look();
+  give(take(40));
+  end_thread(DECAY_MS);
+  EXPECT_EQ(dirty(), 0u) << "and no longer";
 }
 
 // However long the load has swung before, and however rarely somebody comes by.

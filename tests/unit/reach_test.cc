@@ -75,9 +75,16 @@ class Reach : public testing::Test {
     unsigned c = hak_class_for(size);
     actor.run([&] {
       const hak_tcache_bin &b = hak_tls.cache->bins[c];
-      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.sentinel != 0 ? b.loaded + b.sentinel : hak_magazine_empty_top(b.loaded, c)));
+      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.sentinel != 0 ? b.loaded + b.sentinel : hak_tcache_empty_top(&b)));
     });
     return n;
+  }
+  // Work that leads to the slow path so often that magazines of the classes have all their room.
+  static void make_room_for(Actor &actor, std::initializer_list<size_t> sizes) {
+    for (size_t size : sizes) {
+      size_t usable = hak_magazine_usable[hak_class_for(size)];
+      while (bin_of(actor, size).room < usable) actor.free(actor.alloc(size, 2 * usable));
+    }
   }
   // Everything has come back, once: no slab is held for a block that nobody has.
   static void expect_nothing_lost(std::vector<Actor *> actors) {
@@ -100,6 +107,7 @@ class Reach : public testing::Test {
 
 TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   Actor actor(0);
+  make_room_for(actor, {700, 3000, 20000});
   std::vector<std::vector<void *>> blocks;
   for (size_t size : {16, 100, 700, 3000, 20000}) blocks.push_back(actor.alloc(size, 300));
   for (auto &of_a_size : blocks) actor.free(of_a_size);
@@ -493,6 +501,7 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
   Actor alone(0);
   alone.free(alone.alloc(32768, 3000)); // no request finds the pool full, which would empty the cache
   hak_store_relaxed(&hak_span_pool.frees_much, false); // some looks later
+  make_room_for(alone, {700, 3000});
   burst(alone);
   size_t stacked = cache_of(alone)->stacked_bytes;
   EXPECT_GT(stacked, 1 * HAK_MIB * 7 / 8);
@@ -510,6 +519,7 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
     expect_unique(*actor, 3000, 300);
   }
   for (auto &actor : others) actor->end();
+  hak_store_relaxed(&hak_span_pool.frees_much, false);
   burst(alone);
   EXPECT_GT(cache_of(alone)->stacked_bytes, 1 * HAK_MIB * 7 / 8) << "again";
   expect_nothing_lost({&alone});
@@ -523,6 +533,7 @@ TEST_F(Reach, NearATargetAThreadStacksNothing) {
   auto burst = [&] {
     for (size_t size : {50, 900, 5000}) actor.free(actor.alloc(size, 900));
   };
+  make_room_for(actor, {900, 5000});
   burst();
   EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4);
   size_t before = cache_of(actor)->stacked_bytes;

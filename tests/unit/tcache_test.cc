@@ -43,7 +43,7 @@ unsigned usable_of(size_t size) { return hak_magazine_usable[hak_class_for(size)
 size_t loaded(size_t size) {
   unsigned c = hak_class_for(size);
   void **magazine = self()->bins[c].loaded;
-  return magazine == nullptr ? 0 : size_t(*hak_tcache_top_of(self(), c) - hak_magazine_empty_top(magazine, c));
+  return magazine == nullptr ? 0 : size_t(*hak_tcache_top_of(self(), c) - hak_tcache_empty_top(&self()->bins[c]));
 }
 size_t cached(size_t size) { return loaded(size) + bin_of(size).full_count * size_t(usable_of(size)); }
 size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)); }
@@ -60,6 +60,10 @@ std::vector<void *> alloc_many(size_t size, size_t n) {
 }
 void free_all(const std::vector<void *> &blocks) {
   for (void *p : blocks) hakmem_free(p);
+}
+// Work that leads to the slow path so often that a magazine of the class has all its room.
+void make_room_for(size_t size) {
+  while (bin_of(size).room < usable_of(size)) free_all(alloc_many(size, 2 * usable_of(size)));
 }
 size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
 // What the thread and the depots hold.
@@ -120,6 +124,7 @@ TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
   for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
     size_t most = std::min<size_t>(945 / usable, 1 * HAK_MIB / (usable * size));
+    make_room_for(size);
     for (void *p : alloc_many(size, 20 * usable)) {
       hakmem_free(p);
       ASSERT_LE(loaded(size), usable) << size;
@@ -137,6 +142,7 @@ TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
 TEST_F(Tcache, AllClassesShareTheRoom) {
   make_pool_roomy(16 * HAK_MIB);
   for (size_t size : {700, 1024, 2048, 3000, 5000}) {
+    make_room_for(size);
     free_all(alloc_many(size, 1000));
     EXPECT_LE(self()->stacked_bytes, 1 * HAK_MIB);
   }
@@ -152,6 +158,7 @@ TEST_F(Tcache, AllClassesShareTheRoom) {
 TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirst) {
   size_t size = 512, usable = usable_of(size), kept = (945 / usable + 1) * usable;
   make_pool_roomy(16 * HAK_MIB);
+  make_room_for(size);
   auto blocks = alloc_many(size, kept + 3 * usable);
   flush_all();  // of what the batches brought too many
   std::mt19937 random(1);
@@ -514,6 +521,7 @@ TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
 // What the cache holds serves any class, without a system call, before more becomes accessible.
 TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
   for (size_t size : {size_t(500), size_t(900), size_t(7000)}) {
+    make_room_for(size);
     free_all(alloc_many(size, HAK_MIB / size));
     size_t held = self()->stacked_bytes;
     ASSERT_GT(held, HAK_MIB / 4);
@@ -545,6 +553,7 @@ TEST_F(Tcache, AFullPoolHasWhatArenasKeepBeforeItGrows) {
 // Else whatever is handed over between threads of a process that has grown to its size would go through slabs, again and again.
 TEST_F(Tcache, AFullPoolLeavesTheMagazinesThatServeTheRequest) {
   for (size_t size : {size_t(400), size_t(1000), size_t(6000)}) {
+    make_room_for(size);
     free_all(alloc_many(size, HAK_MIB / size));
     while (!hak_pool_is_full()) hakmem_malloc(262144);
     unsigned full = bin_of(size).full_count;

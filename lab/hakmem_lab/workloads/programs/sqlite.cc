@@ -18,6 +18,7 @@ static void must(int status, sqlite3 *db) {
 static sqlite3 *opened(const char *path) {
     sqlite3 *db;
     must(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr), db);
+    sqlite3_busy_timeout(db, 10000); // the journal's mode is set under a lock, which another thread may have
     const char *settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
                            "PRAGMA cache_size = -8000";
     must(sqlite3_exec(db, settings, nullptr, nullptr, nullptr), db);
