@@ -41,9 +41,11 @@ static unsigned first_room(const hak_tcache_bin *b, unsigned c) {
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
+size_t hak_tcache_threads(void) { return hak_load_relaxed(&used_count); }
+
 static size_t share_of(size_t bytes) {
   if (hak_budget_near_now() || hak_pool_frees_much()) return 0;
-  size_t threads = hak_load_relaxed(&used_count), running = RUNNING_OF_AN_ARENA * (size_t)hak_arena_count();
+  size_t threads = hak_tcache_threads(), running = RUNNING_OF_AN_ARENA * (size_t)hak_arena_count();
   return threads <= running ? bytes : bytes * running / threads;
 }
 

@@ -156,6 +156,8 @@ HAK_INLINE uint64_t hak_tcache_random(hak_tcache *cache) {
 
 /* Counts a request of `size` bytes for the class. Only while requests are noted. */
 void hak_tcache_note_request(unsigned class_code, size_t size);
+/* How many threads have a cache; a hint. */
+size_t hak_tcache_threads(void);
 /* Sums over all caches, those of ended threads included; and how many there are, and are in use. */
 typedef struct hak_tcache_sums {
   uint64_t caches, used, slow_paths;
