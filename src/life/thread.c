@@ -50,7 +50,7 @@ void hak_thread_end(void) {
   hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
-  if (now_ms > attached_ms) hak_decay_thread_end(now_ms, now_ms - attached_ms, &d);
+  if (now_ms > attached_ms) hak_decay_thread_end(now_ms - attached_ms, &d);
   hak_report_bad(&d);
   if (!hak_own_threads_see_end()) return;
   hak_decay_wake_helper();

@@ -393,25 +393,17 @@ void hak_decay_follow(hak_deferred *d) {
   hak_decay_step(hak_os_now_ms(), true);
 }
 
-/* Empties depots, and gives empty slabs back: a walk over all arenas, once between two looks; or the last thread's. */
-static void flush_at_end(uint64_t now_ms, uint64_t decay_ms, hak_deferred *d) {
-  static uint64_t last_ms; /* relaxed */
-  if (now_ms - hak_load_relaxed(&last_ms) < decay_ms / HAK_KEEP_LOOKS && hak_tcache_threads() > 1) return;
-  hak_store_relaxed(&last_ms, now_ms);
-  flush_caches(d);
-}
-
-void hak_decay_thread_end(uint64_t now_ms, uint64_t lived_ms, hak_deferred *d) {
+void hak_decay_thread_end(uint64_t lived_ms, hak_deferred *d) {
   uint64_t decay_ms = hak_decay_ms();
   if (decay_ms == 0 || hak_load_relaxed(&hak_config.background) != 0) return; /* it goes as it comes; the helper does */
-  bool for_long = lived_ms >= decay_ms;
-  if (for_long) flush_at_end(now_ms, decay_ms, d);
-  hak_keep_now now = seen_now(for_long);
-  size_t most = HAK_CHUNK_SPANS * hak_min_size(lived_ms, decay_ms) / decay_ms;
-  size_t goal = hak_max_size(hak_keep_at_thread_end(&rule, &now), now.dirty - hak_min_size(now.dirty, most));
-  if (now.dirty <= goal) return;
-  hak_store_relaxed(&hak_decay_goal, hak_min_size(goal, hak_load_relaxed(&hak_decay_goal)));
-  hak_decay_step(now_ms, true);
+  if (lived_ms < decay_ms || hak_tcache_threads() > 1) return;
+  flush_caches(d);
+  hak_keep_now now = seen_now(true);
+  size_t keep = hak_keep_at_thread_end(&rule, &now);
+  keep = hak_max_size(keep, now.dirty - hak_min_size(now.dirty, HAK_CHUNK_SPANS));
+  if (now.dirty <= keep || !hak_turn_take(&looker)) return;
+  hak_keep_note_purged(&rule, hak_purge_spans(keep, purges_lazily()));
+  hak_turn_end(&looker);
 }
 
 static size_t purge_slabs(size_t wanted, hak_deferred *d) {

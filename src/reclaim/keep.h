@@ -93,7 +93,7 @@ void hak_keep_note_purged(hak_keep *k, size_t spans);
 
 /* --- any thread --- */
 
-/* How much may stay of what is dirty when a thread ends. */
+/* How much may stay of what is dirty when the last thread that worked ends. */
 size_t hak_keep_at_thread_end(const hak_keep *k, const hak_keep_now *now);
 
 /* So much may be dirty between two looks. takes_none: the program has taken no memory for a while; then the mark is

@@ -28,15 +28,20 @@ static uint16_t pinned_stack(unsigned c) {
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
-/* A thread's magazine of large blocks has little room at first. It has twice as much when the class has led it to so
- * many slow paths within a decay time, half a millisecond in all, and half where there were less than a quarter. */
+/* A thread's magazine of large blocks has little room at first. It has twice as much when the class has led to so many
+ * slow paths within a decay time, of all its room ROOM_VISITS, of less as great a part; and half where there were less
+ * than a quarter of them. */
 #define ROOM_FIRST_BYTES (16 * HAK_KIB)
-#define ROOM_VISITS 128
+#define ROOM_VISITS 512
+
+static unsigned visits_to_grow(const hak_tcache_bin *b, unsigned c) {
+  return ROOM_VISITS * b->room / hak_magazine_usable[c];
+}
 
 static unsigned first_room(const hak_tcache_bin *b, unsigned c) {
   unsigned usable = hak_magazine_usable[c];
-  return hak_tcache_is_pinned(b) ? usable
-                                 : (unsigned)hak_min_size(usable, hak_max_size(ROOM_FIRST_BYTES / hak_class_size(c), 2));
+  if (hak_tcache_is_pinned(b)) return usable;
+  return (unsigned)hak_min_size(usable, hak_max_size(ROOM_FIRST_BYTES / hak_class_size(c), 2));
 }
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
@@ -103,16 +108,20 @@ static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
   *hak_tcache_top_of(t, c) = empty + count;
 }
 
-/* Of at least as much room as the loaded magazine has blocks. */
+/* Of at least as much room as the loaded magazine has blocks. It is none meanwhile: a signal's handler may come by. */
 static void set_room(hak_tcache *t, unsigned c, unsigned room) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned count = loaded_blocks(t, c);
+  unsigned count = loaded_blocks(t, c), room_before = b->room;
   HAK_ASSERT(count <= room && room <= hak_magazine_usable[c]);
-  void **before = hak_tcache_empty_top(b);
+  void **magazine = b->loaded;
+  if (magazine != NULL) {
+    void **end = magazine + HAK_MAGAZINE_SLOTS;
+    *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
+    b->loaded = NULL;
+    memmove(end - room, end - room_before, count * sizeof *end);
+  }
   b->room = (uint8_t)room;
-  if (b->loaded == NULL) return;
-  memmove(hak_tcache_empty_top(b) + 1, before + 1, count * sizeof *before);
-  load(t, c, b->loaded, count);
+  if (magazine != NULL) load(t, c, magazine, count);
 }
 
 static void grow_room(hak_tcache *t, unsigned c) {
@@ -122,7 +131,7 @@ static void grow_room(hak_tcache *t, unsigned c) {
 }
 
 static bool wants_room(const hak_tcache_bin *b, unsigned c) {
-  return b->room < hak_magazine_usable[c] && b->visits >= ROOM_VISITS;
+  return b->room < hak_magazine_usable[c] && b->visits >= visits_to_grow(b, c);
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
@@ -373,6 +382,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     blocks -= taken;
   }
   publish(t, c);
+  b->visits = (uint16_t)hak_max_size(b->visits, ROOM_VISITS); /* the first decay leaves it */
   hak_tcache_leave(t);
 }
 
@@ -390,32 +400,43 @@ void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
   hak_tcache_leave(t);
 }
 
+static void forget_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (hak_config_lean() && (b->loaded != NULL || b->full != NULL)) hak_os_count(&hak_os_stats.lean_retire);
+  empty_bin(t, c, d);
+  b->batch = HAK_BATCH_FIRST;
+  b->room = (uint8_t)first_room(b, c);
+}
+
+static void lessen_room(hak_tcache *t, unsigned c, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned room = (unsigned)hak_max_size(b->room / 2u, first_room(b, c));
+  if (b->full != NULL || room >= b->room) return;
+  if (loaded_blocks(t, c) > room) flush_half(t, c, d);
+  set_room(t, c, room);
+}
+
+static void decay_bin(hak_tcache *t, unsigned c, bool all, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned visits = b->visits;
+  b->visits = 0;
+  if (hak_tcache_is_pinned(b)) return;
+  if (visits == 0) {
+    forget_bin(t, c, d);
+    return;
+  }
+  if (visits < visits_to_grow(b, c) / 4) lessen_room(t, c, d);
+  unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
+  for (void **magazine = cut_stack(t, c, b->full_count - leave), **next; magazine != NULL; magazine = next) {
+    next = *magazine;
+    flush_magazine(t, c, magazine, d);
+  }
+  b->full_low = b->full_count;
+}
+
 void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
   hak_tcache_enter(t);
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    hak_tcache_bin *b = &t->bins[c];
-    unsigned visits = b->visits, least = first_room(b, c);
-    b->visits = 0;
-    if (hak_tcache_is_pinned(b) || (b->loaded == NULL && b->full == NULL)) continue;
-    if (visits == 0) {
-      empty_bin(t, c, d);
-      if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
-      b->batch = HAK_BATCH_FIRST;
-      b->room = (uint8_t)least;
-      continue;
-    }
-    if (visits < ROOM_VISITS / 4 && b->full == NULL && b->room > least) {
-      unsigned room = (unsigned)hak_max_size(b->room / 2u, least);
-      if (loaded_blocks(t, c) > room) flush_half(t, c, d);
-      set_room(t, c, room);
-    }
-    unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
-    for (void **magazine = cut_stack(t, c, b->full_count - leave), **next; magazine != NULL; magazine = next) {
-      next = *magazine;
-      flush_magazine(t, c, magazine, d);
-    }
-    b->full_low = b->full_count;
-  }
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) decay_bin(t, c, all, d);
   hak_tcache_leave(t);
 }
 
