@@ -19,8 +19,8 @@
 
 #define HAK_ARENAS_MAX 64
 
-/* A magazine: 128 slots aligned to 1,024 bytes. The usable ones are the last `usable`; the slot below them holds NULL
- * while the magazine is loaded. Slot 0 links full ones. */
+/* A magazine: 128 slots aligned to 1,024 bytes. The usable ones are the last, as many as its capacity; the slot below
+ * them holds NULL while the magazine is loaded. Slot 0 links full ones. */
 #define HAK_MAGAZINE_SLOTS 128
 #define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
 #define HAK_MAGAZINE_BLOCK_BYTES (256 * HAK_KIB) /* of large blocks a magazine holds fewer */
@@ -42,10 +42,14 @@ typedef struct hak_arena {
 /* Relaxed: bytes of blocks in all depots and of their magazines. */
 extern size_t hak_depot_bytes;
 
-/* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
+/* The capacity of a full magazine of the class, and the most of a loaded one; fixed from hak_arena_start on. */
 extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
+/* The slot below the first usable one: of a magazine with that capacity; of a full one of the class. */
+HAK_INLINE void **hak_magazine_empty_top_of(void **magazine, unsigned capacity) {
+  return magazine + (HAK_MAGAZINE_SLOTS - 1) - capacity;
+}
 HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
-  return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
+  return hak_magazine_empty_top_of(magazine, hak_magazine_usable[class_code]);
 }
 
 /* The short steps of whoever has one to himself: *top is its last filled slot; who counts reads it, relaxed. NULL: it

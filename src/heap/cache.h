@@ -88,7 +88,7 @@ HAK_INLINE unsigned hak_heap_usable(unsigned c) {
   return (unsigned)hak_min_size(HAK_MAGAZINE_SLOTS - 2, hak_max_size(blocks, 2));
 }
 HAK_INLINE void **hak_heap_empty_top(void **magazine, unsigned c) {
-  return magazine + HAK_MAGAZINE_SLOTS - 1 - hak_heap_usable(c);
+  return hak_magazine_empty_top_of(magazine, hak_heap_usable(c));
 }
 /* A large block of few spans is cached as it is; its place is that of the class as large. */
 HAK_INLINE bool hak_heap_class_is_large(unsigned c) { return hak_class_size(c) > HAK_SHARED_MAX; }

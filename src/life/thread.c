@@ -46,12 +46,11 @@ void hak_thread_end(void) {
   hak_forbid_end();
   if (HAK_HARDENED) hak_quarantine_flush(); /* else nobody could use the blocks before the cache is another thread's */
   if (hak_tls.in_heap && hak_tls.cache != NULL) hak_heap_set_default(hak_tls.cache, NULL);
-  uint64_t now_ms = hak_os_now_ms(), attached_ms = hak_tls.cache != NULL ? hak_tls.cache->attached_ms : now_ms;
+  uint64_t lived_ms = hak_tls.cache == NULL ? 0 : hak_os_now_ms() - hak_tls.cache->attached_ms;
   hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
+  hak_decay_thread_end(lived_ms, &d);
   hak_slow_exit(&d);
-  if (now_ms > attached_ms) hak_decay_thread_end(now_ms - attached_ms, &d);
-  hak_report_bad(&d);
   if (!hak_own_threads_see_end()) return;
   hak_decay_wake_helper();
   hak_profiler_wake();

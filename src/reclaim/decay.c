@@ -393,6 +393,8 @@ void hak_decay_follow(hak_deferred *d) {
   hak_decay_step(hak_os_now_ms(), true);
 }
 
+#define END_STEPS 4 /* that the end of a thread purges: what the mark lets stay */
+
 void hak_decay_thread_end(uint64_t lived_ms, hak_deferred *d) {
   uint64_t decay_ms = hak_decay_ms();
   if (decay_ms == 0 || hak_load_relaxed(&hak_config.background) != 0) return; /* it goes as it comes; the helper does */
@@ -400,7 +402,7 @@ void hak_decay_thread_end(uint64_t lived_ms, hak_deferred *d) {
   flush_caches(d);
   hak_keep_now now = seen_now(true);
   size_t keep = hak_keep_at_thread_end(&rule, &now);
-  keep = hak_max_size(keep, now.dirty - hak_min_size(now.dirty, HAK_CHUNK_SPANS));
+  keep = hak_max_size(keep, now.dirty - hak_min_size(now.dirty, END_STEPS * HAK_PURGE_STEP_SPANS));
   if (now.dirty <= keep || !hak_turn_take(&looker)) return;
   hak_keep_note_purged(&rule, hak_purge_spans(keep, purges_lazily()));
   hak_turn_end(&looker);

@@ -39,8 +39,8 @@ bool hak_decay_waits(void);
 void hak_decay_step(uint64_t now_ms, bool all);
 /* The calling thread ends, and has given back what it cached. Where it is the last that worked, and did so for a decay
  * time, the first thread may wait from now on, and nobody come by: so it empties depots, gives empty slabs back, and
- * purges what is not worth keeping, 64 MiB at most. Beside others it does not: they may be at what they have freed just
- * now. Caller holds no lock. */
+ * purges what is not worth keeping, four steps at most. Beside others it does not: they may be at what they have just
+ * freed. Caller holds no lock. */
 void hak_decay_thread_end(uint64_t lived_ms, hak_deferred *deferred);
 /* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
 void hak_decay_excess(hak_deferred *deferred);

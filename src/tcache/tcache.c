@@ -28,20 +28,20 @@ static uint16_t pinned_stack(unsigned c) {
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
-/* A thread's magazine of large blocks has little room at first. It has twice as much when the class has led to so many
- * slow paths within a decay time, of all its room ROOM_VISITS, of less as great a part; and half where there were less
- * than a quarter of them. */
-#define ROOM_FIRST_BYTES (16 * HAK_KIB)
-#define ROOM_VISITS 512
+/* A loaded magazine of large blocks has a small capacity first. It doubles when the class has taken so many slow paths
+ * within a decay time (in proportion to the capacity: CAPACITY_SLOW_PATHS at the greatest), and halves when it has
+ * taken less than a quarter of them. */
+#define CAPACITY_FIRST_BYTES (16 * HAK_KIB)
+#define CAPACITY_SLOW_PATHS 512
 
-static unsigned visits_to_grow(const hak_tcache_bin *b, unsigned c) {
-  return ROOM_VISITS * b->room / hak_magazine_usable[c];
+static unsigned slow_paths_to_grow(const hak_tcache_bin *b, unsigned c) {
+  return CAPACITY_SLOW_PATHS * b->capacity / hak_magazine_usable[c];
 }
 
-static unsigned first_room(const hak_tcache_bin *b, unsigned c) {
+static unsigned first_capacity(const hak_tcache_bin *b, unsigned c) {
   unsigned usable = hak_magazine_usable[c];
   if (hak_tcache_is_pinned(b)) return usable;
-  return (unsigned)hak_min_size(usable, hak_max_size(ROOM_FIRST_BYTES / hak_class_size(c), 2));
+  return (unsigned)hak_min_size(usable, hak_max_size(CAPACITY_FIRST_BYTES / hak_class_size(c), 2));
 }
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
@@ -63,7 +63,7 @@ static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     t->bins[c] = (hak_tcache_bin){.top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = HAK_BATCH_FIRST};
-    t->bins[c].room = (uint8_t)first_room(&t->bins[c], c);
+    t->bins[c].capacity = (uint8_t)first_capacity(&t->bins[c], c);
   }
 }
 
@@ -101,37 +101,38 @@ static unsigned loaded_blocks(hak_tcache *t, unsigned c) {
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
   HAK_ASSERT(t == hak_tls.cache);
-  HAK_ASSERT(count <= t->bins[c].room && t->bins[c].room <= hak_magazine_usable[c]);
+  HAK_ASSERT(count <= t->bins[c].capacity && t->bins[c].capacity <= hak_magazine_usable[c]);
   t->bins[c].loaded = magazine;
   void **empty = hak_tcache_empty_top(&t->bins[c]);
   *empty = NULL;
   *hak_tcache_top_of(t, c) = empty + count;
 }
 
-/* Of at least as much room as the loaded magazine has blocks. It is none meanwhile: a signal's handler may come by. */
-static void set_room(hak_tcache *t, unsigned c, unsigned room) {
+/* At least as many as the loaded magazine's blocks, which move within it; it is not loaded meanwhile, as a signal's
+ * handler may come by. */
+static void set_capacity(hak_tcache *t, unsigned c, unsigned capacity) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned count = loaded_blocks(t, c), room_before = b->room;
-  HAK_ASSERT(count <= room && room <= hak_magazine_usable[c]);
+  unsigned count = loaded_blocks(t, c), before = b->capacity;
+  HAK_ASSERT(count <= capacity && capacity <= hak_magazine_usable[c]);
   void **magazine = b->loaded;
   if (magazine != NULL) {
-    void **end = magazine + HAK_MAGAZINE_SLOTS;
     *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
     b->loaded = NULL;
-    memmove(end - room, end - room_before, count * sizeof *end);
+    memmove(hak_magazine_empty_top_of(magazine, capacity) + 1, hak_magazine_empty_top_of(magazine, before) + 1,
+            count * sizeof *magazine);
   }
-  b->room = (uint8_t)room;
+  b->capacity = (uint8_t)capacity;
   if (magazine != NULL) load(t, c, magazine, count);
 }
 
-static void grow_room(hak_tcache *t, unsigned c) {
+static void note_slow_path(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  b->visits = 1;
-  set_room(t, c, (unsigned)hak_min_size(b->room * 2u, hak_magazine_usable[c]));
-}
-
-static bool wants_room(const hak_tcache_bin *b, unsigned c) {
-  return b->room < hak_magazine_usable[c] && b->visits >= visits_to_grow(b, c);
+  count_one(&t->slow_count);
+  b->slow_paths += b->slow_paths < UINT16_MAX;
+  unsigned usable = hak_magazine_usable[c];
+  if (HAK_LIKELY(b->capacity == usable) || b->slow_paths < slow_paths_to_grow(b, c)) return;
+  set_capacity(t, c, (unsigned)hak_min_size(b->capacity * 2u, usable));
+  b->slow_paths = 1;
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
@@ -143,14 +144,13 @@ static bool load_empty(hak_tcache *t, unsigned c) {
 
 static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(loaded_blocks(t, c) <= b->room && (b->full == NULL) == (b->full_count == 0));
+  HAK_ASSERT(loaded_blocks(t, c) <= b->capacity && (b->full == NULL) == (b->full_count == 0));
   hak_store_relaxed(&b->published, loaded_blocks(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
 static void publish(hak_tcache *t, unsigned c) {
   publish_count(t, c);
-  count_one(&t->slow_count);
-  t->bins[c].visits += t->bins[c].visits < UINT16_MAX;
+  note_slow_path(t, c);
 }
 
 static void push_stack(hak_tcache *t, unsigned c, void **magazine) {
@@ -202,9 +202,8 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(b->batch > 0 && loaded_blocks(t, c) == 0);
-  if (wants_room(b, c)) grow_room(t, c);
   void **first = hak_tcache_empty_top(b) + 1;
-  unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, b->room), d);
+  unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, b->capacity), d);
   *hak_tcache_top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
@@ -223,8 +222,8 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
     if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
   }
   if (b->loaded != NULL) give_spare(t, b->loaded);
-  b->room = hak_magazine_usable[c];
-  load(t, c, magazine, b->room);
+  b->capacity = hak_magazine_usable[c];
+  load(t, c, magazine, b->capacity);
   return true;
 }
 
@@ -239,10 +238,10 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
 /* Room for one more block of the class. False: no magazine to be had. */
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(t->busy > 0 && (b->loaded == NULL || loaded_blocks(t, c) == b->room));
+  HAK_ASSERT(t->busy > 0 && (b->loaded == NULL || loaded_blocks(t, c) == b->capacity));
   if (b->loaded == NULL) return load_empty(t, c);
-  if (b->room < hak_magazine_usable[c]) {
-    wants_room(b, c) ? grow_room(t, c) : flush_half(t, c, d);
+  if (b->capacity < hak_magazine_usable[c]) {
+    flush_half(t, c, d);
     return true;
   }
   void **magazine = b->loaded;
@@ -279,7 +278,7 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   void **magazine = b->loaded;
   b->loaded = NULL;
   *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
-  if (count > 0) flush_blocks(t, c, magazine + HAK_MAGAZINE_SLOTS - b->room, count, d);
+  if (count > 0) flush_blocks(t, c, hak_magazine_empty_top_of(magazine, b->capacity) + 1, count, d);
   if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
 }
@@ -365,7 +364,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
   HAK_ASSERT(blocks > 0);
-  set_room(t, c, usable);
+  set_capacity(t, c, usable);
   /* A pinned capacity is not exceeded */
   if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable);
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
@@ -382,7 +381,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     blocks -= taken;
   }
   publish(t, c);
-  b->visits = (uint16_t)hak_max_size(b->visits, ROOM_VISITS); /* the first decay leaves it */
+  b->slow_paths = (uint16_t)hak_max_size(b->slow_paths, CAPACITY_SLOW_PATHS); /* the first decay leaves it */
   hak_tcache_leave(t);
 }
 
@@ -405,27 +404,27 @@ static void forget_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   if (hak_config_lean() && (b->loaded != NULL || b->full != NULL)) hak_os_count(&hak_os_stats.lean_retire);
   empty_bin(t, c, d);
   b->batch = HAK_BATCH_FIRST;
-  b->room = (uint8_t)first_room(b, c);
+  b->capacity = (uint8_t)first_capacity(b, c);
 }
 
-static void lessen_room(hak_tcache *t, unsigned c, hak_deferred *d) {
+static void shrink(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned room = (unsigned)hak_max_size(b->room / 2u, first_room(b, c));
-  if (b->full != NULL || room >= b->room) return;
-  if (loaded_blocks(t, c) > room) flush_half(t, c, d);
-  set_room(t, c, room);
+  unsigned capacity = (unsigned)hak_max_size(b->capacity / 2u, first_capacity(b, c));
+  if (b->full != NULL || capacity >= b->capacity) return;
+  if (loaded_blocks(t, c) > capacity) flush_half(t, c, d);
+  set_capacity(t, c, capacity);
 }
 
 static void decay_bin(hak_tcache *t, unsigned c, bool all, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned visits = b->visits;
-  b->visits = 0;
+  unsigned slow_paths = b->slow_paths;
+  b->slow_paths = 0;
   if (hak_tcache_is_pinned(b)) return;
-  if (visits == 0) {
+  if (slow_paths == 0) {
     forget_bin(t, c, d);
     return;
   }
-  if (visits < visits_to_grow(b, c) / 4) lessen_room(t, c, d);
+  if (slow_paths < slow_paths_to_grow(b, c) / 4) shrink(t, c, d);
   unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
   for (void **magazine = cut_stack(t, c, b->full_count - leave), **next; magazine != NULL; magazine = next) {
     next = *magazine;

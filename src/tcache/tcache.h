@@ -34,8 +34,8 @@ typedef struct hak_tcache_bin {
   uint16_t full_low;  /* least full_count since the last decay */
   uint16_t pinned;    /* magazines that may be stacked; HAK_PINNED_NOT: as many as the thread has room for */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
-  uint8_t room;       /* blocks that the loaded magazine takes; of full ones, as many as any of the class */
-  uint16_t visits;    /* refills and overflows since the last decay, or since room grew */
+  uint8_t capacity;   /* of the loaded magazine, in blocks; full ones have all of hak_magazine_usable */
+  uint16_t slow_paths; /* refills and overflows since the last decay, or since the capacity grew */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
   uint8_t sentinel;   /* the slot of the loaded magazine that a drainer emptied; 0: none */
   /* The block that was in it, where the program may have it; NULL: all up to that slot are the drainer's */
@@ -98,9 +98,9 @@ HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   hak_add_own(&t->busy, 0u - 1);
 }
 
-/* The slot below the first usable one of the loaded magazine. */
+/* Of the loaded magazine. */
 HAK_INLINE void **hak_tcache_empty_top(const hak_tcache_bin *b) {
-  return b->loaded + (HAK_MAGAZINE_SLOTS - 1) - b->room;
+  return hak_magazine_empty_top_of(b->loaded, b->capacity);
 }
 
 /* A thread has it, and not all of its calls take the slow path. */

@@ -2,6 +2,7 @@
 #ifndef HAKMEM_TESTS_ACTOR_H
 #define HAKMEM_TESTS_ACTOR_H
 
+#include <gtest/gtest.h>
 #include <semaphore.h>
 
 #include <algorithm>
@@ -12,6 +13,17 @@
 
 #include "fake_cpu.h"
 #include "hak.h"
+
+// Work that leads to the slow path so often that the calling thread's magazine of the class has all its capacity.
+inline void grow_capacity(size_t size) {
+  unsigned c = hak_class_for(size);
+  std::vector<void *> blocks(2 * hak_magazine_usable[c]);
+  for (int round = 0; round < 2000 && hak_thread_cache()->bins[c].capacity < hak_magazine_usable[c]; round++) {
+    for (void *&p : blocks) p = hakmem_malloc(size);
+    for (void *p : blocks) hakmem_free(p);
+  }
+  EXPECT_EQ(hak_thread_cache()->bins[c].capacity, hak_magazine_usable[c]) << size;
+}
 
 // A thread on a CPU of its own that does what it is told, one step after the other, and keeps its cache in between.
 class Actor {

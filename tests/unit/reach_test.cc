@@ -79,13 +79,6 @@ class Reach : public testing::Test {
     });
     return n;
   }
-  // Work that leads to the slow path so often that magazines of the classes have all their room.
-  static void make_room_for(Actor &actor, std::initializer_list<size_t> sizes) {
-    for (size_t size : sizes) {
-      size_t usable = hak_magazine_usable[hak_class_for(size)];
-      while (bin_of(actor, size).room < usable) actor.free(actor.alloc(size, 2 * usable));
-    }
-  }
   // Everything has come back, once: no slab is held for a block that nobody has.
   static void expect_nothing_lost(std::vector<Actor *> actors) {
     for (Actor *actor : actors) actor->end();
@@ -107,7 +100,7 @@ class Reach : public testing::Test {
 
 TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   Actor actor(0);
-  make_room_for(actor, {700, 3000, 20000});
+  for (size_t size : {700, 3000, 20000}) actor.run([size] { grow_capacity(size); });
   std::vector<std::vector<void *>> blocks;
   for (size_t size : {16, 100, 700, 3000, 20000}) blocks.push_back(actor.alloc(size, 300));
   for (auto &of_a_size : blocks) actor.free(of_a_size);
@@ -501,7 +494,7 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
   Actor alone(0);
   alone.free(alone.alloc(32768, 3000)); // no request finds the pool full, which would empty the cache
   hak_store_relaxed(&hak_span_pool.frees_much, false); // some looks later
-  make_room_for(alone, {700, 3000});
+  for (size_t size : {700, 3000}) alone.run([size] { grow_capacity(size); });
   burst(alone);
   size_t stacked = cache_of(alone)->stacked_bytes;
   EXPECT_GT(stacked, 1 * HAK_MIB * 7 / 8);
@@ -533,7 +526,7 @@ TEST_F(Reach, NearATargetAThreadStacksNothing) {
   auto burst = [&] {
     for (size_t size : {50, 900, 5000}) actor.free(actor.alloc(size, 900));
   };
-  make_room_for(actor, {900, 5000});
+  for (size_t size : {900, 5000}) actor.run([size] { grow_capacity(size); });
   burst();
   EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4);
   size_t before = cache_of(actor)->stacked_bytes;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "actor.h"
 #include "fake_cpu.h"
 #include "fake_os.h"
 #include "hak.h"
@@ -60,10 +61,6 @@ std::vector<void *> alloc_many(size_t size, size_t n) {
 }
 void free_all(const std::vector<void *> &blocks) {
   for (void *p : blocks) hakmem_free(p);
-}
-// Work that leads to the slow path so often that a magazine of the class has all its room.
-void make_room_for(size_t size) {
-  while (bin_of(size).room < usable_of(size)) free_all(alloc_many(size, 2 * usable_of(size)));
 }
 size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
 // What the thread and the depots hold.
@@ -124,7 +121,7 @@ TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
   for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
     size_t most = std::min<size_t>(945 / usable, 1 * HAK_MIB / (usable * size));
-    make_room_for(size);
+    grow_capacity(size);
     for (void *p : alloc_many(size, 20 * usable)) {
       hakmem_free(p);
       ASSERT_LE(loaded(size), usable) << size;
@@ -139,10 +136,69 @@ TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
   EXPECT_EQ(live_spans(), 0u);
 }
 
+// 16 KiB first; twice as much, again and again, where its class leads to many slow paths.
+TEST_F(Tcache, TheCapacityOfALargeBlocksMagazineGrowsByUse) {
+  make_pool_roomy(16 * HAK_MIB);
+  for (size_t size : {16, 100, 512, 2048, 10240, 32768}) {
+    in_new_thread([size] {
+      unsigned first = unsigned(std::min<size_t>(usable_of(size), std::max<size_t>(16 * HAK_KIB / size, 2)));
+      std::vector<unsigned> seen = {bin_of(size).capacity};
+      for (int round = 0; round < 4000 && seen.back() < usable_of(size); round++) {
+        for (void *p : alloc_many(size, 2 * usable_of(size))) {
+          hakmem_free(p);
+          ASSERT_LE(loaded(size), bin_of(size).capacity);
+          if (bin_of(size).capacity < usable_of(size)) { ASSERT_EQ(bin_of(size).full_count, 0u); }
+        }
+        if (bin_of(size).capacity != seen.back()) seen.push_back(bin_of(size).capacity);
+      }
+      EXPECT_EQ(seen.front(), first) << size;
+      EXPECT_EQ(seen.back(), usable_of(size)) << size;
+      for (size_t i = 1; i < seen.size(); i++) EXPECT_LE(seen[i - 1], seen[i]) << size;
+      EXPECT_EQ(hak_heap_check(), 0u);
+    });
+  }
+}
+
+// Where there are few slow paths a decay time halves it; one without any forgets it.
+TEST_F(Tcache, TheCapacityShrinksWithItsUse) {
+  size_t size = 2048;
+  make_pool_roomy(16 * HAK_MIB);
+  grow_capacity(size);
+  hak_deferred d = {};
+  hak_tcache_decay(self(), true, &d);
+  for (unsigned expected : {31u, 15u, 8u, 8u}) {
+    flush_all();
+    free_all(alloc_many(size, 40));
+    decay(true);
+    EXPECT_EQ(bin_of(size).capacity, expected);
+    EXPECT_LE(loaded(size), expected);
+    EXPECT_EQ(hak_heap_check(), 0u);
+  }
+  auto blocks = alloc_many(size, 100);
+  std::sort(blocks.begin(), blocks.end());
+  EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end()) << "each once";
+  free_all(blocks);
+  grow_capacity(size);
+  flush_all();
+  decay();
+  decay();
+  EXPECT_EQ(bin_of(size).capacity, 8u) << "though the bin was empty";
+}
+
+TEST_F(Tcache, WhatIsPrewarmedStaysAtTheFirstDecay) {
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(4096), 50, &d);
+  ASSERT_EQ(cached(4096), 50u);
+  decay();
+  EXPECT_EQ(cached(4096), 50u);
+  decay();
+  EXPECT_EQ(cached(4096), 0u) << "nobody uses it";
+}
+
 TEST_F(Tcache, AllClassesShareTheRoom) {
   make_pool_roomy(16 * HAK_MIB);
   for (size_t size : {700, 1024, 2048, 3000, 5000}) {
-    make_room_for(size);
+    grow_capacity(size);
     free_all(alloc_many(size, 1000));
     EXPECT_LE(self()->stacked_bytes, 1 * HAK_MIB);
   }
@@ -158,7 +214,7 @@ TEST_F(Tcache, AllClassesShareTheRoom) {
 TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirst) {
   size_t size = 512, usable = usable_of(size), kept = (945 / usable + 1) * usable;
   make_pool_roomy(16 * HAK_MIB);
-  make_room_for(size);
+  grow_capacity(size);
   auto blocks = alloc_many(size, kept + 3 * usable);
   flush_all();  // of what the batches brought too many
   std::mt19937 random(1);
@@ -521,7 +577,7 @@ TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
 // What the cache holds serves any class, without a system call, before more becomes accessible.
 TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
   for (size_t size : {size_t(500), size_t(900), size_t(7000)}) {
-    make_room_for(size);
+    grow_capacity(size);
     free_all(alloc_many(size, HAK_MIB / size));
     size_t held = self()->stacked_bytes;
     ASSERT_GT(held, HAK_MIB / 4);
@@ -553,7 +609,7 @@ TEST_F(Tcache, AFullPoolHasWhatArenasKeepBeforeItGrows) {
 // Else whatever is handed over between threads of a process that has grown to its size would go through slabs, again and again.
 TEST_F(Tcache, AFullPoolLeavesTheMagazinesThatServeTheRequest) {
   for (size_t size : {size_t(400), size_t(1000), size_t(6000)}) {
-    make_room_for(size);
+    grow_capacity(size);
     free_all(alloc_many(size, HAK_MIB / size));
     while (!hak_pool_is_full()) hakmem_malloc(262144);
     unsigned full = bin_of(size).full_count;

@@ -166,16 +166,8 @@ TEST_F(Threads, SurplusGoesToTheDepotOfTheArenaThatOwnsIt) {
   producer.flush();
   shrink_depots();
   ASSERT_FALSE(hak_pool_is_full());
-  consumer.run([] { // whose cache has room for as many as any
-    unsigned c = hak_class_for(SIZE);
-    while (hak_thread_cache()->bins[c].room < hak_magazine_usable[c]) {
-      std::vector<void *> some(300);
-      for (void *&p : some) p = hakmem_malloc(SIZE);
-      for (void *p : some) hakmem_free(p);
-    }
-    hak_deferred d = {};
-    hak_tcache_flush(hak_tls.cache, &d);
-  });
+  consumer.run([] { grow_capacity(SIZE); });
+  consumer.flush();
   consumer.free(blocks);
   EXPECT_GT(in_depot(1, SIZE), 2000u);
   EXPECT_EQ(in_depot(2, SIZE), 0u);
