@@ -11,7 +11,7 @@ _Static_assert(HAK_KEEP_LOOKS % SLAB_LOOKS == 0, "a decay time has whole rounds 
 
 #define MARK_MIB 64
 #define MARK_TIMES 2  /* what refaults are judged by: a purge down to half of the mark shows where it was too early */
-#define RAISED_PART 4 /* a raised mark leaves so much more of the peak */
+#define FIT_PART 4    /* of the peak: so much more is left */
 
 #define REFAULT_PART 4      /* more than this part of what was purged, taken again, was purged too early */
 #define REFAULT_LEAST_MIB 8 /* less is a fifth of a percent of a CPU */
@@ -39,16 +39,13 @@ static size_t window_peak(const hak_keep *k, size_t peak) {
   return peak;
 }
 
-/* What was live in the window, and is not now. */
-static size_t below_peak(const hak_keep *k, const hak_keep_now *now) {
-  size_t peak = window_peak(k, now->peak);
-  return peak > now->live ? peak - now->live : 0;
-}
+static size_t beyond_live(size_t spans, const hak_keep_now *now) { return spans > now->live ? spans - now->live : 0; }
 
-/* More than the peak: what comes and goes does not always fit where it was. */
-static size_t raised_mark(const hak_keep *k, size_t peak) {
+/* What a program that takes purged memory again holds at its peaks, and more: what comes and goes does not always fit
+ * where it was. */
+static size_t wanted_again(const hak_keep *k, size_t peak) {
   size_t most = window_peak(k, peak);
-  return most + most / RAISED_PART;
+  return most + most / FIT_PART;
 }
 
 /* Once a decay time: whether what was purged was taken again, and whether the peaks still say anything. */
@@ -62,7 +59,7 @@ static void judge(hak_keep *k, const hak_keep_now *now) {
   else if (refaults < worth && k->most_below_peak < worth)
     hak_store_relaxed(&k->keeps_peaks, false);
   k->most_below_peak = 0;
-  size_t most = hak_load_relaxed(&k->keeps_peaks) ? raised_mark(k, now->peak) : 0;
+  size_t most = hak_load_relaxed(&k->keeps_peaks) ? wanted_again(k, now->peak) : 0;
   hak_store_relaxed(&k->mark_raised, hak_min_size(hak_load_relaxed(&k->mark_raised), most));
 }
 
@@ -110,21 +107,19 @@ static size_t curve(hak_keep *k, unsigned passed, size_t dirty) {
   return may;
 }
 
-static size_t beyond_curve(const hak_keep *k, const hak_keep_now *now, size_t below) {
+static size_t beyond_curve(const hak_keep *k, const hak_keep_now *now) {
   size_t beyond = hak_max_size(hak_keep_reserved(k, now->live), now->floor);
-  if (hak_load_relaxed(&k->keeps_peaks) && !now->by_age_alone) beyond = hak_max_size(beyond, below);
+  if (hak_load_relaxed(&k->keeps_peaks) && !now->by_age_alone)
+    beyond = hak_max_size(beyond, beyond_live(wanted_again(k, now->peak), now));
   return hak_min_size(now->room, beyond);
 }
 
 size_t hak_keep_at_look(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now) {
-  size_t below = below_peak(k, now);
-  k->most_below_peak = hak_max_size(k->most_below_peak, below);
-  return hak_max_size(curve(k, look->passed, now->dirty), beyond_curve(k, now, below));
+  k->most_below_peak = hak_max_size(k->most_below_peak, beyond_live(window_peak(k, now->peak), now));
+  return hak_max_size(curve(k, look->passed, now->dirty), beyond_curve(k, now));
 }
 
-size_t hak_keep_at_thread_end(const hak_keep *k, const hak_keep_now *now) {
-  return beyond_curve(k, now, below_peak(k, now));
-}
+size_t hak_keep_at_thread_end(const hak_keep *k, const hak_keep_now *now) { return beyond_curve(k, now); }
 
 void hak_keep_end(hak_keep *k, const hak_keep_look *look, const hak_keep_now *now) {
   k->left_dirty = now->dirty;
@@ -149,7 +144,7 @@ bool hak_keep_raise_mark(hak_keep *k, const hak_keep_now *now) {
   if (now->by_age_alone || purged == 0 || !was_too_early(k, now->in_use, purged, refaults)) return false;
   hak_store_relaxed(&k->mark_purged, 0);
   hak_store_relaxed(&k->keeps_peaks, true);
-  hak_store_relaxed(&k->mark_raised, raised_mark(k, now->peak));
+  hak_store_relaxed(&k->mark_raised, wanted_again(k, now->peak));
   return true;
 }
 

@@ -4,14 +4,14 @@
  *
  * At a look, of which there are four in a decay time, may stay
  *
- *     max(curve, min(room, max(reserved, floor, peak - live)))
+ *     max(curve, min(room, max(reserved, floor, 5/4 peak - live)))
  *
  *     curve     of what became dirty in the last decay time, by its age: a smoothstep
  *     room      0 near a target
  *     reserved  what hak_keep_reserve said, and is not in use yet
  *     floor     what is not worth a call
  *     peak      the most that was live in the last 7/4 of a decay time; only while refaults show that the program takes
- *               purged memory again
+ *               purged memory again. A quarter more, as what comes and goes does not always fit where it was
  *
  * Between looks the mark bounds what is dirty: a free that leaves more begins a purge down to half of it, unless the
  * last such purge was too early (hak_keep_raise_mark).

@@ -201,6 +201,26 @@ TEST(Keep, WhatItKeptGoesWithinTwoDecayTimesOfItsEnd) {
   EXPECT_FALSE(p.keep.keeps_peaks) << "and is not kept again";
 }
 
+TEST(Keep, AQuarterMoreThanThePeakMayStayAsNotAllFitsWhereItWas) {
+  Program p;
+  p.refault(100 * MIB);
+  p.take(40 * MIB);
+  p.free_at_once(60 * MIB);
+  p.look();
+  EXPECT_EQ(p.allowed, 125 * MIB - 40 * MIB);
+}
+
+TEST(Keep, NothingMoreStaysOfAProgramThatSwingsNoMore) {
+  Program p;
+  p.take(200 * MIB);
+  p.refault(100 * MIB);
+  ASSERT_TRUE(p.keep.keeps_peaks);
+  p.look_times(HAK_KEEP_WINDOW + HAK_KEEP_LOOKS);
+  EXPECT_FALSE(p.keep.keeps_peaks);
+  p.look();
+  EXPECT_EQ(p.allowed, 0u);
+}
+
 TEST(Keep, RefaultsAreWeighedAgainstWhatIsPurgedAndWhatIsInUse) {
   struct {
     size_t purged, again, mapped;
