@@ -12,6 +12,7 @@ _Static_assert(HAK_KEEP_LOOKS % SLAB_LOOKS == 0, "a decay time has whole rounds 
 #define MARK_MIB 64
 #define MARK_TIMES 2  /* what refaults are judged by: a purge down to half of the mark shows where it was too early */
 #define FIT_PART 4    /* of the peak: so much more is left */
+#define FIT_TIMES 4   /* decay times after refaults in which looks leave it, too */
 
 #define REFAULT_PART 4      /* more than this part of what was purged, taken again, was purged too early */
 #define REFAULT_LEAST_MIB 8 /* less is a fifth of a percent of a CPU */
@@ -41,8 +42,7 @@ static size_t window_peak(const hak_keep *k, size_t peak) {
 
 static size_t beyond_live(size_t spans, const hak_keep_now *now) { return spans > now->live ? spans - now->live : 0; }
 
-/* What a program that takes purged memory again holds at its peaks, and more: what comes and goes does not always fit
- * where it was. */
+/* What a program held at its peak, and more: what comes and goes does not always fit where it was. */
 static size_t wanted_again(const hak_keep *k, size_t peak) {
   size_t most = window_peak(k, peak);
   return most + most / FIT_PART;
@@ -54,7 +54,10 @@ static void judge(hak_keep *k, const hak_keep_now *now) {
   size_t worth = refaults_worth(k, now->in_use);
   k->purged_judged = now->purged;
   k->refaults_judged = now->refaults;
-  if (was_too_early(k, now->in_use, purged, refaults))
+  bool too_early = was_too_early(k, now->in_use, purged, refaults);
+  unsigned fit = hak_load_relaxed(&k->fit_times);
+  hak_store_relaxed(&k->fit_times, too_early ? FIT_TIMES : fit - (fit > 0));
+  if (too_early)
     hak_store_relaxed(&k->keeps_peaks, true);
   else if (refaults < worth && k->most_below_peak < worth)
     hak_store_relaxed(&k->keeps_peaks, false);
@@ -109,8 +112,10 @@ static size_t curve(hak_keep *k, unsigned passed, size_t dirty) {
 
 static size_t beyond_curve(const hak_keep *k, const hak_keep_now *now) {
   size_t beyond = hak_max_size(hak_keep_reserved(k, now->live), now->floor);
-  if (hak_load_relaxed(&k->keeps_peaks) && !now->by_age_alone)
-    beyond = hak_max_size(beyond, beyond_live(wanted_again(k, now->peak), now));
+  if (hak_load_relaxed(&k->keeps_peaks) && !now->by_age_alone) {
+    size_t most = hak_load_relaxed(&k->fit_times) > 0 ? wanted_again(k, now->peak) : window_peak(k, now->peak);
+    beyond = hak_max_size(beyond, beyond_live(most, now));
+  }
   return hak_min_size(now->room, beyond);
 }
 

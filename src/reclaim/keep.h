@@ -4,14 +4,15 @@
  *
  * At a look, of which there are four in a decay time, may stay
  *
- *     max(curve, min(room, max(reserved, floor, 5/4 peak - live)))
+ *     max(curve, min(room, max(reserved, floor, peak - live)))
  *
  *     curve     of what became dirty in the last decay time, by its age: a smoothstep
  *     room      0 near a target
  *     reserved  what hak_keep_reserve said, and is not in use yet
  *     floor     what is not worth a call
  *     peak      the most that was live in the last 7/4 of a decay time; only while refaults show that the program takes
- *               purged memory again. A quarter more, as what comes and goes does not always fit where it was
+ *               purged memory again. For four decay times after refaults a quarter more, as what comes and goes does not
+ *               always fit where it was
  *
  * Between looks the mark bounds what is dirty: a free that leaves more begins a purge down to half of it, unless the
  * last such purge was too early (hak_keep_raise_mark).
@@ -29,7 +30,7 @@
 
 typedef struct hak_keep {
   size_t mib; /* constant: spans in a MiB; all else begins at 0 */
-  /* Written by the thread that looks; last_ms and peaks are read by any, relaxed. */
+  /* Written by the thread that looks; last_ms, peaks and fit_times are read by any, relaxed. */
   uint64_t last_ms; /* of the last look; 0: none yet */
   unsigned looks;
   size_t backlog[HAK_KEEP_LOOKS]; /* what became dirty between two looks, the latest last */
@@ -38,6 +39,7 @@ typedef struct hak_keep {
   uint64_t purged_at_look;        /* in all, when the last look began */
   uint64_t purged_judged, refaults_judged; /* in all, when refaults were judged last */
   size_t most_below_peak;                  /* at a look since then */
+  unsigned fit_times;                      /* decay times for which more than the peak stays */
   /* Written by any thread, relaxed. */
   bool keeps_peaks;                    /* refaults have shown that the program takes purged memory again */
   bool mark_purges;                    /* a purge that the mark began is not over */
