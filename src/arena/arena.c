@@ -9,6 +9,8 @@
 #include "pool/span_pool.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
+/* Half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
+#define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define KEPT_BYTES (2 * HAK_SMALL_MAX) /* in empty slabs that an arena keeps of a class of whole spans */
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold, until they decay: a program may have freed all it had */
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
@@ -37,6 +39,7 @@ void hak_arena_start(void) {
     size_t most = hak_class_size(c) > HAK_SHARED_MAX ? KEPT_BYTES : HAK_MAGAZINE_BLOCK_BYTES;
     size_t usable = most / hak_class_size(c);
     size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c)));
+    usable = hak_min_size(usable, hak_max_size(SLOTS / 2, MAGAZINE_MANY_BYTES / hak_class_size(c)));
     usable = hak_min_size(usable, SLOTS);
     hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
     HAK_ASSERT(hak_magazine_usable[c] > 0 && hak_magazine_usable[c] <= SLOTS);

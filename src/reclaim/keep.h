@@ -11,8 +11,8 @@
  *     reserved  what hak_keep_reserve said, and is not in use yet
  *     floor     what is not worth a call
  *     peak      the most that was live in the last 7/4 of a decay time; only while refaults show that the program takes
- *               purged memory again. For four decay times after refaults a quarter more, as what comes and goes does not
- *               always fit where it was
+ *               purged memory again. For four decay times after refaults a quarter more: what comes and goes does
+ *               not always fit where it was
  *
  * Between looks the mark bounds what is dirty: a free that leaves more begins a purge down to half of it, unless the
  * last such purge was too early (hak_keep_raise_mark).

@@ -28,7 +28,7 @@ static uint16_t pinned_stack(unsigned c) {
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
-/* A loaded magazine has a capacity of few bytes first. It doubles when the class has taken so many slow paths
+/* A loaded magazine of large blocks has a small capacity first. It doubles when the class has taken so many slow paths
  * within a decay time (in proportion to the capacity: CAPACITY_SLOW_PATHS at the greatest), and halves when it has
  * taken less than a quarter of them. */
 #define CAPACITY_FIRST_BYTES (16 * HAK_KIB)

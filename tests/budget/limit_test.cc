@@ -216,7 +216,7 @@ TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
       for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(1)); // until it has a cache
       for (size_t size : {500, 700, 900}) {
         std::vector<void *> blocks(1500);
-        for (int round = 0; round < 8; round++) { // a cache keeps much of what it serves often
+        for (int round = 0; round < 3; round++) { // a cache keeps much of what it serves often
           for (void *&p : blocks) p = hakmem_malloc(size);
           for (void *p : blocks) hakmem_free(p);
         }

@@ -166,7 +166,7 @@ TEST_F(Tcache, TheCapacityShrinksWithItsUse) {
   grow_capacity(size);
   hak_deferred d = {};
   hak_tcache_decay(self(), true, &d);
-  for (unsigned expected : {63u, 31u, 15u, 8u, 8u}) {
+  for (unsigned expected : {31u, 15u, 8u, 8u}) {
     flush_all();
     free_all(alloc_many(size, 40));
     decay(true);
@@ -238,7 +238,6 @@ TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirs
 // No slow path, while a program's swing is no larger.
 TEST_F(Tcache, SwingsOfItsCapacityTakeNoSlab) {
   size_t size = 256, capacity = (945 / usable_of(size) + 1) * usable_of(size);
-  grow_capacity(size);
   free_all(alloc_many(size, capacity));
   uint64_t taken = hak_os_stats.alloc;
   for (int i = 0; i < 10; i++) free_all(alloc_many(size, capacity));
