@@ -139,18 +139,18 @@ static int limit_later(size_t limit) {
   return faults != 0;
 }
 
-/* The library's decay time is 200 ms here; slow paths come by. Mostly 75 MiB are left of 300, beside load up to 87. */
+/* The library's decay time is 250 ms here; slow paths come by. */
 static int wait_for_decay(size_t limit) {
   swell(limit / 10 * 7, 2000);
   size_t left = limit;
   void *blocks[40];
-  for (int i = 0; i < 400 && left > limit / 3; i++) {
+  for (int i = 0; i < 400 && left > limit / 4; i++) {
     usleep(10000);
     for (size_t k = 0; k < 40; k++) blocks[k] = malloc(30000); /* more than a magazine holds */
     for (size_t k = 0; k < 40; k++) free(blocks[k]);
     left = proc_status_kib("VmSize:") * 1024;
   }
-  expect(left <= limit / 3, "what is free counts after many decay times", limit);
+  expect(left <= limit / 4, "what is free counts after many decay times", limit);
   check_heap(limit);
   return faults != 0;
 }

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -40,7 +41,9 @@ TEST_P(Nodes, FreedInAnyOrderGoBackAtOnce) {
     rest(24); /* so long no span is taken */
     blocks.free_to(0);
   }
-  EXPECT_LE(resident(), before + 64 * MIB) << (resident() - before) / MIB << " MiB"; // mostly 20 to 36, at times up to 54
+  /* With huge pages more stays, up to 54 MiB; a run of its own has none. */
+  size_t most = getenv("HAKMEM_THP") != nullptr ? 16 * MIB + 20 * MIB : 64 * MIB;
+  EXPECT_LE(resident(), before + most) << (resident() - before) / MIB << " MiB";
 }
 INSTANTIATE_TEST_SUITE_P(Bytes, Nodes, testing::Values(32, 700, 3000));
 
