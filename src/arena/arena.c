@@ -312,7 +312,8 @@ bool hak_arena_keep(hak_span *s, void *p, unsigned c) {
 size_t hak_arena_kept_bytes(void) {
   size_t bytes = 0;
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
-    for (unsigned c = HAK_CLASS_COUNT; c-- > 0;)
+    /* Of whole spans are the last plain classes: a program that begins asks at each slab. */
+    for (unsigned c = HAK_PLAIN_CLASSES - 1; hak_class_size(c) > HAK_SHARED_MAX; c--)
       bytes += hak_load_relaxed(&hak_arena_at(i)->bins[c].slabs.kept) * hak_align_up(hak_class_size(c), HAK_SPAN_SIZE);
   }
   return bytes;

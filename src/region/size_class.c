@@ -32,9 +32,7 @@ static const uint32_t class_sizes[HAK_PLAIN_CLASSES] = {
 HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_CLASS_COUNT];
 
 unsigned hak_class_group(size_t block_size) {
-  unsigned n = 1;
-  while (((size_t)8 << n) < block_size) n++;
-  return n;
+  return hak_log2(hak_max_size(block_size, 16) - 1) - 2;
 }
 
 static uint32_t spans_of_slab(size_t size, unsigned tiny_max_group) {
