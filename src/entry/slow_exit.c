@@ -5,13 +5,28 @@
  *                    page's at each, the others when the clock has moved */
 #include "entry/slow_exit.h"
 
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 #include "tcache/tcache.h"
 
+/* Once, where memory is added to what no small program needs: which pages the system gives. The files are those that a
+ * target asks for, too. */
+#define SMALL_PROGRAM_SPANS (3 * HAK_MIB / HAK_SPAN_SIZE)
+static void look_at_page_sizes(void) {
+  static bool looked; /* relaxed */
+  if (hak_load_relaxed(&looked) || hak_load_relaxed(&hak_span_pool.live_spans) <= SMALL_PROGRAM_SPANS) return;
+  hak_store_relaxed(&looked, true);
+  bool asks = hak_load_relaxed(&hak_config.rss_target) != 0 && !hak_os_is_confined();
+  if (hak_config.thp == HAK_THP_OFF || !asks) return;
+  hak_os_page_sizes sizes = hak_os_read_page_sizes();
+  hak_pool_follow_page_sizes(sizes.huge, sizes.spans);
+}
+
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by
  * now. */
 static HAK_COLD void make_room(void) {
+  look_at_page_sizes();
   const hak_tcache *t = hak_tls.cache;
   size_t stacked = t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes);
   if (hak_decay_idle_bytes() + stacked + hak_arena_kept_bytes() < HAK_SPAN_SIZE) return;

@@ -209,6 +209,28 @@ bool hak_os_commit_is_limited(void) {
   return now;
 }
 
+typedef enum when { NEVER, WHERE_ASKED, ALWAYS } when;
+
+/* "always [inherit] madvise never" */
+static when pages_when(const char *file, when inherited, when unknown) {
+  char text[64];
+  const char *at = NULL;
+  if (read_text("/sys/kernel/mm/transparent_hugepage", "", file, text, sizeof text) != 0) at = strchr(text, '[');
+  if (at == NULL) return unknown;
+  return at[1] == 'a' ? ALWAYS : at[1] == 'i' ? inherited : at[1] == 'm' ? WHERE_ASKED : NEVER;
+}
+
+hak_os_page_sizes hak_os_read_page_sizes(void) {
+  hak_lock_take(&hak_memory_limits_lock);
+  when all = pages_when("/enabled", ALWAYS, ALWAYS), spans = pages_when("/hugepages-64kB/enabled", all, NEVER);
+  when huge = pages_when("/hugepages-2048kB/enabled", all, all);
+  hak_os_page_sizes sizes = {.huge = huge != NEVER, .spans = spans == ALWAYS && huge != ALWAYS};
+  if (sizes.spans && read_own("/status", buffers.status, sizeof buffers.status) != 0)
+    sizes.spans = strstr(buffers.status, "\nTHP_enabled:\t0") == NULL;
+  hak_lock_drop(&hak_memory_limits_lock);
+  return sizes;
+}
+
 static size_t pages_to_bytes(size_t pages) {
   return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();
 }

@@ -42,6 +42,14 @@ hak_os_bound hak_os_cgroup_nearest(void);
  * touched or not. Where that cannot be read, as it was when it could. */
 bool hak_os_commit_is_limited(void);
 
+/* What else than small pages fresh memory may get (/sys/kernel/mm/transparent_hugepage, THP_enabled of
+ * /proc/self/status). What cannot be read is as kernels have it that know huge pages alone. */
+typedef struct hak_os_page_sizes {
+  bool huge;  /* huge ones, where it is asked to have them at least */
+  bool spans; /* pages of 64 KiB where nothing is asked, and no huge ones then */
+} hak_os_page_sizes;
+hak_os_page_sizes hak_os_read_page_sizes(void);
+
 /* Resident bytes of this process (/proc/self/statm). */
 typedef struct hak_os_resident {
   size_t all;       /* as ps shows them */

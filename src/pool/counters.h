@@ -21,7 +21,7 @@ typedef struct hak_pool {
   size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
   size_t purging_slab_pages; /* … and those that are about to be */
   size_t sparse_spans; /* relaxed, any thread: of arenas' slabs on the list of the emptiest */
-  size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
+  size_t huge_from_spans; /* huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
   size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
   /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Sparse

@@ -292,6 +292,13 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
   }
 }
 
+void hak_pool_follow_page_sizes(bool huge, bool spans) {
+  hak_lock_take(&hak_span_pool.lock);
+  if (!huge) hak_span_pool.huge_from_spans = SIZE_MAX;
+  if (spans) hak_region_follow_page_sizes();
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 /* Apart: what takes from the pool, or gives to it, may be deep in the stack. */
 static HAK_NOINLINE hak_span *take_quick(size_t spans, size_t align, hak_pool_tags tags) {
   return hak_pool_take_quick(spans, align, tags);

@@ -23,6 +23,10 @@
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 #define HAK_LONGEST_SPANS ((size_t)UINT16_MAX)
 
+/* What the system has said of its pages (os/memory_limits.h): `huge` false, no span asks for huge ones from now on;
+ * `spans`, memory that is not accessible yet gets pages of 64 KiB. */
+void hak_pool_follow_page_sizes(bool huge, bool spans);
+
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);
 

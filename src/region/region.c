@@ -23,6 +23,7 @@ hak_region *hak_latest_region;
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
 static size_t max_reservation;
+static bool follows_page_sizes; /* pool lock; read by any thread, relaxed */
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_BOTTOM ((size_t)16 << 20)
@@ -190,7 +191,7 @@ static void add_free(hak_region *r, size_t from, size_t to) {
 }
 
 static void note_reserved(void *addr, size_t bytes) {
-  hak_os_small_pages(addr, bytes);
+  if (!follows_page_sizes) hak_os_small_pages(addr, bytes);
   hak_os_leave_out_of_dumps(addr, bytes);
 }
 
@@ -209,6 +210,31 @@ static void note_extended(hak_region *r, size_t more) {
   r->reserved_bytes += more;
   size_t dumped = offset_behind(r, r->table_spans, DUMPED_AHEAD);
   if (dumped > before) hak_os_put_into_dumps(end, dumped - before);
+}
+
+/* What the tables are accessible for is left as it is: the first blocks of many classes take a page each, not 16. */
+static void follow_page_sizes(hak_region *r) {
+  size_t from = r->table_spans, bytes = r->reserved_bytes - (from << HAK_SPAN_SHIFT);
+  void *rest = hak_region_address(r, from);
+  if (bytes == 0 || r->populated || !hak_os_reserve_anew(rest, bytes)) from = r->reserved_bytes >> HAK_SPAN_SHIFT;
+  for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk * HAK_CHUNK_SPANS < r->table_spans; chunk++) {
+    size_t spans = hak_min_size(from - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
+    hak_store_relaxed(&r->chunks[chunk].small_spans, (uint16_t)spans);
+  }
+  if (from << HAK_SPAN_SHIFT == r->reserved_bytes) return;
+  hak_os_leave_out_of_dumps(rest, bytes);
+  hak_os_name(rest, bytes, HAK_NAME_HEAP);
+}
+
+void hak_region_follow_page_sizes(void) {
+  if (follows_page_sizes) return;
+  hak_store_relaxed(&follows_page_sizes, true);
+  for (unsigned i = hak_region_count(); i-- > 0;) follow_page_sizes(hak_region_at(i));
+}
+
+bool hak_region_has_small_pages(const hak_region *r, size_t index) {
+  const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  return !hak_load_relaxed(&follows_page_sizes) || index % HAK_CHUNK_SPANS < hak_load_relaxed(&c->small_spans);
 }
 
 /* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in
@@ -268,6 +294,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
     size_t start = hak_max_size(from - from % HAK_CHUNK_SPANS, r->first_span);
     hak_chunk_end_huge(chunk);
     if (from > start) hak_os_small_pages(hak_region_address(r, start), (from - start) << HAK_SPAN_SHIFT);
+    hak_store_relaxed(&chunk->small_spans, (uint16_t)(from % HAK_CHUNK_SPANS));
   }
   if (chunk->huge)
     hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);

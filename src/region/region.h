@@ -112,6 +112,7 @@ typedef struct hak_chunk {
   /* Asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool huge;
   bool was_huge;        /* asked for huge pages before */
+  uint16_t small_spans; /* relaxed: the first ones were asked to have small pages, once regions follow the system's */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
@@ -180,6 +181,12 @@ unsigned hak_region_count(void);
 /* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL
  * when none can be had. */
 hak_region *hak_region_add(size_t spans);
+
+/* Fresh memory gets pages of 64 KiB by itself: all regions leave it to the system which pages what is not accessible yet
+ * will have. Once; caller holds the pool lock. */
+void hak_region_follow_page_sizes(void);
+/* Whether small pages were asked for there, where no huge ones are. */
+bool hak_region_has_small_pages(const hak_region *region, size_t index);
 
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
  * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool

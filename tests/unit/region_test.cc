@@ -8,6 +8,7 @@
 
 #include "fake_os.h"
 #include "hak.h"
+#include "mapping_flags.h"
 
 using testing::IsEmpty;
 
@@ -175,21 +176,6 @@ TEST_F(Region, EndsWhereItCannotBeExtended) {
   EXPECT_NE(hak_region_add(1), nullptr);
 }
 
-// The flags of the mapping that `p` lies in, from /proc/self/smaps.
-std::string flags_of(const void *p) {
-  std::ifstream file("/proc/self/smaps");
-  bool covers = false;
-  for (std::string line; std::getline(file, line);) {
-    uintptr_t from, to;
-    char dash;
-    std::istringstream head(line);
-    if (line.rfind("VmFlags:", 0) == 0 && covers) return line + " ";
-    if (head >> std::hex >> from >> dash && dash == '-' && head >> to)
-      covers = from <= reinterpret_cast<uintptr_t>(p) && reinterpret_cast<uintptr_t>(p) < to;
-  }
-  return "";
-}
-
 // gcore writes whatever is mapped and does not say dd: all of a reservation, unless it does.
 TEST_F(Region, DumpsHaveWhatIsAccessible) {
   using testing::HasSubstr, testing::Not;
@@ -205,6 +191,34 @@ TEST_F(Region, DumpsHaveWhatIsAccessible) {
   EXPECT_THAT(flags_of(static_cast<char *>(hak_region_address(r, r->table_spans)) + 2 * hak_os_page_size()), HasSubstr(" dd "));
   EXPECT_THAT(flags_of(hak_region_address(r, r->span_count - 1)), HasSubstr(" dd "));
   EXPECT_THAT(flags_of(r->spans + r->span_count - 1), HasSubstr(" dd "));
+}
+
+// Where fresh memory gets pages of 64 KiB, no advice keeps what is not accessible yet from having them.
+TEST_F(Region, FollowsTheSystemsPageSizes) {
+  using testing::HasSubstr, testing::Not;
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  ASSERT_TRUE(hak_region_grow(r, 1, false));
+  size_t first_end = r->table_spans;
+  hak_region_follow_page_sizes();
+  while (r->ready_spans < first_end + 2 * HAK_HUGE_PAGE_SPANS) ASSERT_TRUE(hak_region_grow(r, 16, false));
+  EXPECT_THAT(flags_of(hak_region_address(r, r->first_span)), HasSubstr(" nh "));
+  EXPECT_THAT(flags_of(hak_region_address(r, first_end - 1)), HasSubstr(" nh "));
+  EXPECT_THAT(flags_of(hak_region_address(r, first_end)), AllOf(HasSubstr(" wr "), Not(HasSubstr(" nh ")), Not(HasSubstr(" dd "))));
+  EXPECT_THAT(flags_of(hak_region_address(r, r->span_count - 1)), AllOf(HasSubstr(" dd "), Not(HasSubstr(" nh ")), Not(HasSubstr(" rd "))));
+  EXPECT_TRUE(hak_region_has_small_pages(r, first_end - 1));
+  EXPECT_FALSE(hak_region_has_small_pages(r, first_end));
+  hak_region *another = hak_region_add(1);
+  ASSERT_NE(another, nullptr);
+  EXPECT_THAT(flags_of(hak_region_address(another, another->first_span)), Not(HasSubstr(" nh ")));
+}
+
+TEST_F(Region, KeepsSmallPagesWhereTheSystemRefusesToMapAnew) {
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  fake_os::fail_all(fake_os::MAP);
+  hak_region_follow_page_sizes();
+  EXPECT_TRUE(hak_region_has_small_pages(&hak_main_region, hak_main_region.table_spans - 1));
+  EXPECT_THAT(flags_of(hak_region_address(&hak_main_region, hak_main_region.span_count - 1)), testing::HasSubstr(" nh "));
 }
 
 TEST_F(Region, LadderStopsAt16MiB) {
