@@ -110,6 +110,8 @@ void hak_reclaim_turn(uint64_t now_ms, bool moved, hak_deferred *d) {
     looked = hak_decay_tick(now_ms, d);
     if (looked) decay_heaps(now_ms, d);
     hak_huge_free_lost(LOST_AT_ONCE, &d->purge_due);
+  } else if (d->from_cache == 0) {
+    hak_decay_note_takes(now_ms);
   }
   if (HAK_UNLIKELY(hak_heap_some_ended())) hak_heap_end_deleted(false, d);
   /* Depots and kept mappings do not count towards the mark: the helper purges them. */

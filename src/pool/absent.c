@@ -16,10 +16,11 @@ static struct {
 } leaving;
 
 /* First range from `at` on; its length, or 0. */
-static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
+static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean, uint32_t looks) {
   hak_assert_held(&hak_span_pool.lock);
   hak_span_set set = hak_spans_of_kind(c, HAK_SEARCH_FREE, false);
-  for (size_t w = 0; w < HAK_CHUNK_WORDS && clean; w++) set.words[w] &= ~c->dirty[w];
+  for (size_t w = 0; w < HAK_CHUNK_WORDS && clean; w++)
+    set.words[w] &= hak_pool_look() - c->look[w] >= looks ? ~c->dirty[w] : 0;
   for (size_t end; (*at = hak_bits_next(set.words, *at, true)) < HAK_CHUNK_SPANS; *at = end) {
     end = hak_bits_next(set.words, *at, false);
     if (end - *at >= LEAST_SPANS) return end - *at;
@@ -46,12 +47,12 @@ static void set_absent(hak_region *r, size_t index, size_t count, bool absent) {
   }
 }
 
-size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
+size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean, uint32_t looks) {
   const hak_chunk *c = &r->chunks[chunk];
   size_t count = 0;
   hak_lock_take(&hak_span_pool.lock);
   if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS)
-    count = find_leaving(c, at, clean);
+    count = find_leaving(c, at, clean, looks);
   size_t first = chunk * HAK_CHUNK_SPANS + *at;
   if (count > 0) {
     leaving.r = r;

@@ -10,9 +10,10 @@
 
 #include "pool/counters.h"
 
-/* Unmaps the chunk's next free range from span *at on that is long enough; of clean spans alone, where `clean`. Moves
- * *at behind it. Returns the bytes that went; 0: there is none. Caller holds no lock. */
-size_t hak_pool_withdraw(hak_region *region, size_t chunk, size_t *at, bool clean);
+/* Unmaps the chunk's next free range from span *at on that is long enough; where `clean`, of clean spans alone, in
+ * words to which nothing came back for `looks`. Moves *at behind it. Returns the bytes that went; 0: there is none.
+ * Caller holds no lock. */
+size_t hak_pool_withdraw(hak_region *region, size_t chunk, size_t *at, bool clean, uint32_t looks);
 
 /* What is reserved and not accessible, of all regions, and of their tables what describes more than limit_bytes.
  * Returns the bytes. Caller holds no lock. */

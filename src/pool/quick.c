@@ -12,8 +12,10 @@ HAK_INLINE void free_range(hak_span *span, size_t keep, uint32_t look) {
   for (size_t at = index, n; at < index + spans; at += n) {
     n = hak_pool_in_chunk(at, index + spans);
     hak_pool_mark_free(r, at, n, HAK_PAGES_KEPT);
-    uint32_t *seen = &r->chunks[at / HAK_CHUNK_SPANS].look;
-    if ((int32_t)(look - *seen) > 0) hak_store_relaxed(seen, look);
+    for (size_t w = at / 64; w <= (at + n - 1) / 64; w++) {
+      uint32_t *seen = &r->chunks[w / HAK_CHUNK_WORDS].look[w % HAK_CHUNK_WORDS];
+      if ((int32_t)(look - *seen) > 0) hak_store_relaxed(seen, look);
+    }
   }
   hak_sub_single(&hak_span_pool.live_spans, spans);
 }

@@ -22,8 +22,11 @@ void hak_decay_follow(hak_deferred *deferred);
 #define HAK_DECAY_CACHE_LEAST_MS 250
 uint64_t hak_decay_ms(void);
 HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(), HAK_DECAY_CACHE_LEAST_MS); }
-/* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
+/* Called at the end of slow paths, with no lock held, when the clock has moved: where a look is due, takes it, with a
+ * step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
+/* When it has not, and a cache has not served the request: sees whether spans or mappings were taken. */
+void hak_decay_note_takes(uint64_t now_ms);
 /* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make
  * (SECCOMP_MODE_STRICT). After a decay time without slow paths, and where there is the helper, it goes too. Constant;
  * tests have their own. */

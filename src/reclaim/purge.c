@@ -128,6 +128,13 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   return purged;
 }
 
+static bool rests(const hak_chunk *c, uint32_t now, uint32_t looks) {
+  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
+    if (now - hak_load_relaxed(&c->look[w]) < looks) return false;
+  }
+  return true;
+}
+
 /* khugepaged makes a huge page whole of which a part has gone. */
 void hak_purge_settle_chunks(uint32_t looks) {
   uint32_t now = hak_pool_look();
@@ -136,8 +143,7 @@ void hak_purge_settle_chunks(uint32_t looks) {
     size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->look) >= looks)
-        hak_pool_disable_huge(r, chunk);
+      if (hak_load_relaxed(&c->has_split_pages) && rests(c, now, looks)) hak_pool_disable_huge(r, chunk);
     }
   }
 }
@@ -146,15 +152,13 @@ void hak_purge_settle_chunks(uint32_t looks) {
 
 static size_t withdraw(bool clean, uint32_t looks) {
   hak_quick_settle_all();
-  uint32_t now = hak_pool_look();
   size_t bytes = 0;
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
-      if (now - hak_load_relaxed(&r->chunks[chunk].look) < looks) continue;
       size_t at = 0, gone;
-      while ((gone = hak_pool_withdraw(r, chunk, &at, clean)) > 0) bytes += gone;
+      while ((gone = hak_pool_withdraw(r, chunk, &at, clean, looks)) > 0) bytes += gone;
     }
   }
   return bytes;

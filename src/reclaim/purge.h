@@ -26,8 +26,7 @@ size_t hak_purge_slabs(hak_arena *arena, unsigned round, bool at_once, size_t wa
 void hak_purge_settle_chunks(uint32_t looks);
 
 /* Makes free memory inaccessible, as pool/absent.h says: all of it that lies in long ranges, and what is reserved
- * ahead, or of clean spans what nobody gave back to their chunk for `looks`. Returns the bytes. Caller holds no
- * lock. */
+ * ahead, or clean spans beside which nothing came back for `looks`. Returns the bytes. Caller holds no lock. */
 size_t hak_purge_withdraw_all(size_t limit_bytes);
 size_t hak_purge_withdraw_idle(uint32_t looks);
 

@@ -108,7 +108,7 @@ typedef struct hak_chunk {
   uint64_t large[HAK_CHUNK_WORDS];
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
-  uint32_t look; /* look of the last span returned here */
+  uint32_t look[HAK_CHUNK_WORDS]; /* of each word: look of the last span returned there; read by any thread */
   /* Asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool huge;
   bool was_huge;        /* asked for huge pages before */

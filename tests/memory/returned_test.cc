@@ -41,9 +41,7 @@ TEST_P(Nodes, FreedInAnyOrderGoBackAtOnce) {
     rest(24); /* so long no span is taken */
     blocks.free_to(0);
   }
-  /* With huge pages more stays, up to 54 MiB; a run of its own has none. */
-  size_t most = getenv("HAKMEM_THP") != nullptr ? 16 * MIB + 20 * MIB : 64 * MIB;
-  EXPECT_LE(resident(), before + most) << (resident() - before) / MIB << " MiB";
+  EXPECT_LE(resident(), before + 16 * MIB + 20 * MIB) << (resident() - before) / MIB << " MiB";
 }
 INSTANTIATE_TEST_SUITE_P(Bytes, Nodes, testing::Values(32, 700, 3000));
 

@@ -119,6 +119,22 @@ TEST_F(Absent, IdleSpansGoOnceTheyAreClean) {
   for (void *p : gaps) EXPECT_EQ(hak_region_find(p), nullptr);
 }
 
+// What comes and goes holds what lies near it, not its chunk.
+TEST_F(Absent, IdleSpansGoBesideBusyOnes) {
+  ASSERT_NO_FATAL_FAILURE(leave_gaps(40));
+  hak_purge_spans(0, false);
+  hak_pool_set_look(hak_pool_look() + 2);
+  hak_span *busy = take(1);
+  void *p = span_address(busy);
+  give(busy);
+  hak_purge_spans(0, false);
+  hak_purge_withdraw_idle(2);
+  EXPECT_NE(hak_region_find(p), nullptr);
+  size_t left = 0;
+  for (void *gap : gaps) left += hak_region_find(gap) != nullptr;
+  EXPECT_LE(left, 2u);
+}
+
 // Somebody's memory in the gap stays his, and is asked for once.
 TEST_F(Absent, WhatOthersTookIsLost) {
   ASSERT_NO_FATAL_FAILURE(leave_gaps(20));

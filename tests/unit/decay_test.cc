@@ -387,6 +387,26 @@ TEST_F(Decay, WhileTheProgramTakesNoSpanTheMarkIsLower) {
   EXPECT_FALSE(give({runs.begin() + 31, runs.begin() + 60})) << "it takes some again";
 }
 
+// The coarse clock has moved only when the slow path after the rest sees the last span that was taken before it.
+TEST_F(Decay, ARestCountsFromTheLastSpanOn) {
+  auto runs = take(30);
+  bool zeroed;
+  for (int i = 0; i < 30; i++) runs.push_back(hak_pool_take(SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed));
+  hak_decay_note_takes(now_ms);
+  look(17);
+  EXPECT_TRUE(give({runs.begin(), runs.begin() + 31}));
+}
+
+// With huge pages hundreds of MiB go in a few milliseconds.
+TEST_F(Decay, TheLowerMarkFallsWhileTheClockStands) {
+  auto runs = take(200);
+  look(17);
+  for (auto at = runs.begin(); at < runs.end(); at += 5) {
+    if (give({at, at + 5})) excess();
+  }
+  EXPECT_LE(dirty_mib(), 16u);
+}
+
 // Before a decay time is over.
 TEST_F(Decay, TheMarkRisesAtOnceWhereWhatItPurgedIsTakenAgain) {
   EXPECT_TRUE(make_dirty(100));

@@ -130,7 +130,8 @@ TEST_F(Quick, AgesByWhenTheyCame) {
   give(s);
   hak_pool_set_look(9);
   settle_quick();
-  EXPECT_EQ(hak_main_region.chunks[hak_region_span_index(&hak_main_region, s) / HAK_CHUNK_SPANS].look, 7u);
+  size_t index = hak_region_span_index(&hak_main_region, s);
+  EXPECT_EQ(hak_main_region.chunks[index / HAK_CHUNK_SPANS].look[index % HAK_CHUNK_SPANS / 64], 7u);
 }
 
 // Whatever comes and goes, no span is two blocks', and counts add up.
