@@ -34,10 +34,12 @@ print(hashlib.sha256(b"\0".join(found)).hexdigest())' "$@"
 }
 head_of() { echo "# Written by packaging/lock.sh from $* ($(digest "$@")): every file has its hash."; }
 
-uv=uv
-[ ! -x .venv/bin/uv ] || uv=.venv/bin/uv
-index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$(python3 -m pip config get global.index-url 2>/dev/null || true)}}
-[ -z "$index" ] || export UV_DEFAULT_INDEX=$index
+if [ -z "$checks" ]; then
+    uv=uv
+    [ ! -x .venv/bin/uv ] || uv=.venv/bin/uv
+    index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$(python3 -m pip config get global.index-url 2>/dev/null || true)}}
+    [ -z "$index" ] || export UV_DEFAULT_INDEX=$index
+fi
 status=0
 for list in "${lists[@]}"; do
     read -r lock sources <<<"$list"
