@@ -17,6 +17,8 @@ if [ "${1-}" = lint ]; then
     .venv/bin/ruff check --no-cache --quiet "$package"
     exec .venv/bin/ruff format --no-cache --check --quiet "$package"
 fi
+# Python compiles what it imports once, not in each of hundreds of processes.
+unset PYTHONDONTWRITEBYTECODE
 [[ " $* " == *" $package/tests"* || " $* " == *"/$package/tests/"* ]] || set -- "$@" "$package/tests"
 # 5: the file has long tests alone.
 status=0

@@ -6,12 +6,14 @@ the proof can be tested without the allocator.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,9 +108,7 @@ def outlives_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hakmem.commands.run.become", in_a_child)
 
 
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("build")
+def compile_build(folder: Path) -> None:
     stand_in = folder / "stand_in.c"
     stand_in.write_text(STAND_IN)
     compile_c(folder / "libhakmem.so", [stand_in], "-shared", "-fPIC")
@@ -117,6 +117,28 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compile_c(
         folder / "bench" / "bench_random_mixed", [BENCH / "bench_random_mixed.c", BENCH / "bench.c"]
     )
+
+
+def kept_build() -> Path | None:
+    """Where the build of these sources is kept for other sessions; None: in no tree of ours."""
+    if not (BENCH.parent / "build").is_dir():
+        return None
+    sources = [Path(__file__), *sorted(BENCH.glob("*.[ch]"))]
+    made_of = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources))
+    made_of.update(Path(shutil.which("gcc") or shutil.which("cc") or "/").read_bytes())
+    return BENCH.parent / "build" / f"small-{made_of.hexdigest()[:16]}"
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, kept = tmp_path_factory.mktemp("build"), kept_build()
+    if kept is None or not kept.is_dir():
+        compile_build(folder)
+        if kept is not None:
+            with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent) as beside:
+                Path(shutil.copytree(folder, f"{beside}/small")).rename(kept)
+    else:
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
     return folder
 
 
