@@ -15,6 +15,7 @@ BRIEF_MOST = 23_500  # instructions
 SPAN_MOST = 800  # instructions; 16,384 spans in 20 ms are 1,200 ns each
 # Instructions: 89, of calloc 120, aligned 231, a realloc 218 (238, 672 and 769 by the long way), by turns 113 to 118, 243 near a limit, 700 to 763, as storms begin by the clock, with a request more that is refused (2,335 where that took the long way), 283, 1,632, 1,759 and 159; 2,467 of large blocks of 100,000 bytes (1,189 by the long way, 371 with a look at the clock) and 754 of handed ones where caches did not serve them; 2,979 and 3,209 of still larger ones off the quick lists.
 PAIRS_MOST = {("pair", "100"): 92, ("calloc", "100"): 125, ("aligned", "100"): 240, ("resized", "100"): 228, ("turns", "8"): 122, ("turns", "32"): 127, ("turns", "1024"): 127, ("near", "100"): 255, ("refused", "100"): 800, ("pair", "100000"): 297, ("pair", "300000"): 1720, ("pair", "1000000"): 1850, ("handed", "100"): 175}
+BY_THE_CLOCK = {"near", "refused"}  # what it asks for now and then is divided by more calls
 BLOCKS_FACTOR = 1.5  # blocks of 64 bytes to blocks of 1,024, of which there are a sixteenth
 CALLS_MOST = 16  # system calls of a destroy
 
@@ -39,8 +40,9 @@ def of_span(program: str, size: str) -> float:
 
 
 def of_pair(program: str, word: str, size: str) -> float:
-    few, many = (instructions(program, word, n, size) for n in ("100000", "300000"))
-    return (many - few) / 200_000
+    few = 100_000 if word in BY_THE_CLOCK else 10_000 if int(size) >= 100_000 else 30_000
+    costs = [instructions(program, word, str(n), size) for n in (few, 3 * few)]
+    return (costs[1] - costs[0]) / (2 * few)
 
 
 def main(program: str) -> list[str]:
