@@ -318,8 +318,9 @@ def is_hakmem(library: Path, as_malloc: bool = True) -> bool:
     """Whether a file holds hakmem, by its note, and has its malloc."""
     with suppress(OSError), elf_file(library) as elf:
         notes = (n for part in elf.iter_segments("PT_NOTE") for n in part.iter_notes())
-        has_malloc = not as_malloc or defines_malloc(elf)
-        return has_malloc and any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
+        # The note first: few have it, and a table of symbols is long.
+        has_note = any(n["n_name"] == NOTE_OF_HAKMEM for n in notes)
+        return has_note and (not as_malloc or defines_malloc(elf))
     return False
 
 
