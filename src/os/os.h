@@ -115,8 +115,8 @@ bool hak_os_is_one_mapping(void *addr, size_t size_bytes);
 /* Fresh pages in place of accessible ones of a reservation, with no advice, lock or policy that a program may have
  * given those, nor any other. False: they are as they were. No lock may be held. */
 bool hak_os_renew(void *addr, size_t size_bytes);
-/* Puts a new mapping in place of part of a reservation that was never accessible: it is as if nothing was advised. False:
- * the system refuses. */
+/* Puts a new mapping in place of part of a reservation that was never accessible: as if nothing had been advised.
+ * False: the system refuses. */
 bool hak_os_reserve_anew(void *addr, size_t size_bytes);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what
  * they held, or zeros. False: the kernel does not know this, and nothing has changed. */

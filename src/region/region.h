@@ -182,8 +182,8 @@ unsigned hak_region_count(void);
  * when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
-/* Fresh memory gets pages of 64 KiB by itself: all regions leave it to the system which pages what is not accessible yet
- * will have. Once; caller holds the pool lock. */
+/* Fresh memory gets pages of 64 KiB by itself: all regions leave it to the system which pages those spans will have
+ * that are not accessible yet. Once; caller holds the pool lock. */
 void hak_region_follow_page_sizes(void);
 /* Whether small pages were asked for there, where no huge ones are. */
 bool hak_region_has_small_pages(const hak_region *region, size_t index);
