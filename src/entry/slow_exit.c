@@ -10,8 +10,8 @@
 #include "reclaim/decay.h"
 #include "tcache/tcache.h"
 
-/* Once, where memory is added to what no small program needs: which pages the system gives. The files are those that a
- * target asks for, too. */
+/* Once, where memory is added to what no small program needs: which pages the system gives. Who has no files read for
+ * targets has none read here. */
 #define SMALL_PROGRAM_SPANS (3 * HAK_MIB / HAK_SPAN_SIZE)
 static void look_at_page_sizes(void) {
   static bool looked; /* relaxed */
@@ -26,7 +26,6 @@ static void look_at_page_sizes(void) {
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by
  * now. */
 static HAK_COLD void make_room(void) {
-  look_at_page_sizes();
   const hak_tcache *t = hak_tls.cache;
   size_t stacked = t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes);
   if (hak_decay_idle_bytes() + stacked + hak_arena_kept_bytes() < HAK_SPAN_SIZE) return;
@@ -37,7 +36,9 @@ static HAK_COLD void make_room(void) {
 
 void hak_slow_entry(bool needs_spans) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
-  if (HAK_UNLIKELY(hak_pool_is_full()) && needs_spans) make_room();
+  if (HAK_LIKELY(!hak_pool_is_full()) || !needs_spans) return;
+  make_room();
+  if (hak_pool_is_full()) look_at_page_sizes();
 }
 
 /* The coarse clock moves every few milliseconds: until then nothing new is due by it. */

@@ -225,6 +225,10 @@ hak_os_page_sizes hak_os_read_page_sizes(void) {
   when all = pages_when("/enabled", ALWAYS, ALWAYS), spans = pages_when("/hugepages-64kB/enabled", all, NEVER);
   when huge = pages_when("/hugepages-2048kB/enabled", all, all);
   hak_os_page_sizes sizes = {.huge = huge != NEVER, .spans = spans == ALWAYS && huge != ALWAYS};
+  static const char *const between[] = {"/hugepages-128kB/enabled", "/hugepages-256kB/enabled",
+                                        "/hugepages-512kB/enabled", "/hugepages-1024kB/enabled"};
+  for (size_t i = 0; sizes.spans && i < sizeof between / sizeof *between; i++)
+    sizes.spans = pages_when(between[i], all, NEVER) != ALWAYS;
   if (sizes.spans && read_own("/status", buffers.status, sizeof buffers.status) != 0)
     sizes.spans = strstr(buffers.status, "\nTHP_enabled:\t0") == NULL;
   hak_lock_drop(&hak_memory_limits_lock);

@@ -46,7 +46,7 @@ bool hak_os_commit_is_limited(void);
  * /proc/self/status). What cannot be read is as kernels have it that know huge pages alone. */
 typedef struct hak_os_page_sizes {
   bool huge;  /* huge ones, where it is asked to have them at least */
-  bool spans; /* pages of 64 KiB where nothing is asked, and no huge ones then */
+  bool spans; /* pages of 64 KiB where nothing is asked, and no larger ones then */
 } hak_os_page_sizes;
 hak_os_page_sizes hak_os_read_page_sizes(void);
 

@@ -61,7 +61,7 @@ static void *linux_map(void *hint, size_t size, hak_os_access access, bool fixed
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) |
               (counted || hak_os_is_confined() ? 0 : MAP_NORESERVE);
   int rights = access == HAK_OS_ACCESSIBLE ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
-  if (!fixed) {
+  if (!fixed || access == HAK_OS_RESERVED) { /* under locks, too: of what is nobody's nobody has to hear */
     long p = hak_os_call(SYS_mmap, hint, size, rights, flags, -1, 0);
     return hak_os_call_failed(p) ? NULL : (void *)p;
   }

@@ -128,11 +128,11 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   bool was_huge = c->huge;
   if (was_huge) {
     hak_chunk_end_huge(c);
-    hak_store_relaxed(&c->small_spans, HAK_CHUNK_SPANS);
     hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
-  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->reserved_bytes >> HAK_SPAN_SHIFT);
+  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
+  if (was_huge) hak_store_relaxed(&c->small_spans, (uint16_t)(end - chunk_index * HAK_CHUNK_SPANS));
   hak_lock_drop(&hak_span_pool.lock);
   if (was_huge) hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
 }

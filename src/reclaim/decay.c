@@ -295,22 +295,22 @@ static void divide_work(uint64_t now_ms) {
 /* Not only once the clock has moved: then nobody would know which side of a rest it lies on. */
 void hak_decay_note_takes(uint64_t now_ms) {
   uint64_t taken = hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.huge_alloc);
-  if (HAK_LIKELY(taken == hak_load_relaxed(&taken_seen))) return;
+  if (HAK_LIKELY(taken == hak_load_relaxed(&taken_seen)) && HAK_LIKELY(now_ms >= hak_load_relaxed(&taken_ms))) return;
   hak_store_relaxed(&taken_seen, taken);
   hak_store_relaxed(&taken_ms, now_ms);
 }
 
-/* Each time anew: the lower mark falls with what is held. Where the system takes nothing back the mark stays as that
- * has left it. */
-static void follow_takes(bool none) {
+/* Where the system takes nothing back the mark stays as that has left it. */
+static void follow_takes(uint64_t now_ms) {
+  hak_decay_note_takes(now_ms);
+  bool none = now_ms - hak_load_relaxed(&taken_ms) >= TAKES_NONE_MS;
   if ((!none && HAK_LIKELY(!hak_load_relaxed(&takes_none))) || hak_purge_refused()) return;
   hak_store_seq(&takes_none, none);
-  set_mark();
+  set_mark(); /* each time: it falls with what is held */
 }
 
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
-  hak_decay_note_takes(now_ms);
-  follow_takes(now_ms >= hak_load_relaxed(&taken_ms) + TAKES_NONE_MS);
+  follow_takes(now_ms);
   divide_work(now_ms);
   if (HAK_LIKELY(!hak_keep_due(&rule, now_ms, hak_decay_ms())) || !hak_turn_take(&looker)) return false;
   uint64_t decay_ms = hak_decay_ms();
@@ -377,7 +377,8 @@ void hak_decay_excess(hak_deferred *d) {
   if (kept || dirty_now() > reserved_now()) hak_decay_wake_helper();
   if (kept) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
-  follow_takes(hak_load_relaxed(&takes_none)); /* hundreds of MiB come free before the clock moves */
+  /* Hundreds of MiB come free before the clock moves */
+  if (hak_load_relaxed(&takes_none) && !hak_purge_refused()) set_mark();
   if (hak_load_relaxed(&hak_decay_goal) != SIZE_MAX) return; /* slow paths are at it */
   if (hak_load_relaxed(&hak_span_pool.mark_spans) > 0) free_sparse(most_dirty(), d);
   size_t limit = most_dirty();

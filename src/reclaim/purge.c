@@ -40,18 +40,12 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 
 /* What a program told the kernel of a block (not to give it to children, or wiped; a lock; a memory policy) outlasts a
  * purge, and would hold for whoever has the memory next: a child of fork would miss it. Such memory is a mapping of its
- * own to the kernel. Where a chunk, which no block fills, is one mapping, or two where its small pages end, there is
- * none. */
+ * own to the kernel. Where a chunk, which no block fills, is one mapping, there is none. One whose small pages end in
+ * the middle counts as having some. */
 static bool is_mixed(const hak_region *r, size_t chunk) {
   size_t first = hak_max_size(chunk * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk + 1) * HAK_CHUNK_SPANS, hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT);
-  const hak_chunk *c = &r->chunks[chunk];
-  size_t change = chunk * HAK_CHUNK_SPANS + (c->huge ? 0 : hak_load_relaxed(&c->small_spans));
-  char *start = hak_region_address(r, first);
-  size_t bytes = (end - first) << HAK_SPAN_SHIFT;
-  if (change <= first || change >= end) return !hak_os_is_one_mapping(start, bytes);
-  size_t small_bytes = (change - first) << HAK_SPAN_SHIFT;
-  return !hak_os_is_one_mapping(start, small_bytes) || !hak_os_is_one_mapping(start + small_bytes, bytes - small_bytes);
+  return !hak_os_is_one_mapping(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
 }
 
 /* In a mixed chunk: unless all of it is like what lies on either side, and no large block had it. */
@@ -67,11 +61,9 @@ static bool may_be_advised(const hak_region *r, size_t first, size_t n) {
 
 /* After a purge, which for what is locked is refused. */
 static hak_pages renew(const hak_region *r, size_t first, size_t n, hak_pages pages) {
-  bool huge = r->chunks[first / HAK_CHUNK_SPANS].huge;
-  void *start = hak_region_address(r, first);
-  if (pages == HAK_PAGES_MUZZY || !may_be_advised(r, first, n) || !hak_os_renew(start, n << HAK_SPAN_SHIFT))
-    return pages;
-  if (huge || hak_region_has_small_pages(r, first)) hak_os_set_pages(start, n << HAK_SPAN_SHIFT, huge);
+  if (pages == HAK_PAGES_MUZZY || !may_be_advised(r, first, n)) return pages;
+  if (!hak_os_renew(hak_region_address(r, first), n << HAK_SPAN_SHIFT)) return pages;
+  hak_region_advise(r, first, n);
   return HAK_PAGES_RENEWED;
 }
 

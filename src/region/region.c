@@ -23,7 +23,7 @@ hak_region *hak_latest_region;
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
 static size_t max_reservation;
-static bool follows_page_sizes; /* pool lock; read by any thread, relaxed */
+static bool follows_page_sizes; /* pool lock: regions from now on */
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_BOTTOM ((size_t)16 << 20)
@@ -190,8 +190,8 @@ static void add_free(hak_region *r, size_t from, size_t to) {
   }
 }
 
-static void note_reserved(void *addr, size_t bytes) {
-  if (!follows_page_sizes) hak_os_small_pages(addr, bytes);
+static void note_reserved(const hak_region *r, void *addr, size_t bytes) {
+  if (!r->follows_page_sizes) hak_os_small_pages(addr, bytes);
   hak_os_leave_out_of_dumps(addr, bytes);
 }
 
@@ -203,7 +203,7 @@ static size_t limited_part(size_t limit) {
 static void note_extended(hak_region *r, size_t more) {
   HAK_ASSERT(more % HAK_SPAN_SIZE == 0 && r->reserved_bytes + more <= r->span_count << HAK_SPAN_SHIFT);
   void *end = (void *)(r->base + r->reserved_bytes);
-  note_reserved(end, more);
+  note_reserved(r, end, more);
   hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
   hak_os_own(end, more);
   size_t before = r->reserved_bytes;
@@ -212,29 +212,41 @@ static void note_extended(hak_region *r, size_t more) {
   if (dumped > before) hak_os_put_into_dumps(end, dumped - before);
 }
 
-/* What the tables are accessible for is left as it is: the first blocks of many classes take a page each, not 16. */
+/* What is mapped now would be locked (mlockall(MCL_FUTURE)), as what is reserved is not. */
+static bool is_new_memory_locked(void) {
+  size_t page = hak_os_page_size();
+  void *p = hak_os_reserve(page, page);
+  bool locked = p == NULL || hak_os_is_locked(p, page);
+  if (p != NULL) hak_os_unmap_own(p, page);
+  return locked;
+}
+
+/* What the tables are accessible for is left as it is: the first blocks of many classes take a page each, not 16. So are
+ * the pages ahead; and as many behind these are left in dumps, so that the next step takes no mapping more. */
 static void follow_page_sizes(hak_region *r) {
-  size_t from = r->table_spans, bytes = r->reserved_bytes - (from << HAK_SPAN_SHIFT);
-  void *rest = hak_region_address(r, from);
-  if (bytes == 0 || r->populated || !hak_os_reserve_anew(rest, bytes)) from = r->reserved_bytes >> HAK_SPAN_SHIFT;
+  size_t from = offset_behind(r, r->table_spans, DUMPED_AHEAD), left = DUMPED_AHEAD * hak_os_page_size();
+  char *rest = (char *)r->base + from;
+  if (from + left >= r->reserved_bytes || r->populated || !hak_os_reserve_anew(rest, r->reserved_bytes - from)) return;
+  hak_store_relaxed(&r->follows_page_sizes, true);
   for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk * HAK_CHUNK_SPANS < r->table_spans; chunk++) {
-    size_t spans = hak_min_size(from - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
+    size_t spans = hak_min_size(r->table_spans - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
     hak_store_relaxed(&r->chunks[chunk].small_spans, (uint16_t)spans);
   }
-  if (from << HAK_SPAN_SHIFT == r->reserved_bytes) return;
-  hak_os_leave_out_of_dumps(rest, bytes);
-  hak_os_name(rest, bytes, HAK_NAME_HEAP);
+  hak_os_leave_out_of_dumps(rest + left, r->reserved_bytes - from - left);
+  hak_os_name(rest, r->reserved_bytes - from, HAK_NAME_HEAP);
 }
 
 void hak_region_follow_page_sizes(void) {
-  if (follows_page_sizes) return;
-  hak_store_relaxed(&follows_page_sizes, true);
+  if (follows_page_sizes || is_new_memory_locked()) return;
+  follows_page_sizes = true;
   for (unsigned i = hak_region_count(); i-- > 0;) follow_page_sizes(hak_region_at(i));
 }
 
-bool hak_region_has_small_pages(const hak_region *r, size_t index) {
-  const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-  return !hak_load_relaxed(&follows_page_sizes) || index % HAK_CHUNK_SPANS < hak_load_relaxed(&c->small_spans);
+void hak_region_advise(const hak_region *r, size_t first, size_t spans) {
+  const hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
+  bool small = !hak_load_relaxed(&r->follows_page_sizes) ||
+               first % HAK_CHUNK_SPANS < hak_load_relaxed(&c->small_spans);
+  if (c->huge || small) hak_os_set_pages(hak_region_address(r, first), spans << HAK_SPAN_SHIFT, c->huge);
 }
 
 /* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in
@@ -346,7 +358,8 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   HAK_ASSERT(reserved > 0 && reserved <= bytes);
   void *base = reserve_apart(r, bytes, reserved);
   if (base == NULL) return false;
-  note_reserved(base, reserved);
+  r->follows_page_sizes = follows_page_sizes;
+  note_reserved(r, base, reserved);
   if (lay_out(r, (uintptr_t)base, bytes, reserved)) {
     size_t tables_bytes = r->first_span << HAK_SPAN_SHIFT; /* named before anything is accessible */
     hak_os_name(base, tables_bytes, HAK_NAME_TABLES);
@@ -451,7 +464,7 @@ bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
     hak_os_unmap_own(start, bytes);
     return false;
   }
-  hak_os_set_pages(start, bytes, r->chunks[first / HAK_CHUNK_SPANS].huge);
+  hak_region_advise(r, first, spans);
   hak_os_name(start, bytes, HAK_NAME_HEAP);
   return true;
 }

@@ -112,7 +112,7 @@ typedef struct hak_chunk {
   /* Asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool huge;
   bool was_huge;        /* asked for huge pages before */
-  uint16_t small_spans; /* relaxed: the first ones were asked to have small pages, once regions follow the system's */
+  uint16_t small_spans; /* relaxed: so many were asked to have small pages, where the region follows the system */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
@@ -139,6 +139,7 @@ typedef struct hak_region {
   uintptr_t tables_end; /* behind the last of its tables, in memory */
   size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more; read by any thread */
   bool trimmed;      /* its tables end at span_count */
+  bool follows_page_sizes; /* relaxed: of what comes, no small pages are asked for */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
   /* pool lock: pool/chunk_index.h; by whether chunks ask for huge pages, and by alignment; the last of spans apart */
   struct hak_chunk_node *index[2][HAK_CHUNK_ORDERS + 1];
@@ -185,8 +186,8 @@ hak_region *hak_region_add(size_t spans);
 /* Fresh memory gets pages of 64 KiB by itself: all regions leave it to the system which pages those spans will have
  * that are not accessible yet. Once; caller holds the pool lock. */
 void hak_region_follow_page_sizes(void);
-/* Whether small pages were asked for there, where no huge ones are. */
-bool hak_region_has_small_pages(const hak_region *region, size_t index);
+/* Tells the system of spans of one chunk that were mapped anew which pages that chunk has. */
+void hak_region_advise(const hak_region *region, size_t first, size_t spans);
 
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
  * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool

@@ -204,10 +204,9 @@ TEST_F(Region, FollowsTheSystemsPageSizes) {
   while (r->ready_spans < first_end + 2 * HAK_HUGE_PAGE_SPANS) ASSERT_TRUE(hak_region_grow(r, 16, false));
   EXPECT_THAT(flags_of(hak_region_address(r, r->first_span)), HasSubstr(" nh "));
   EXPECT_THAT(flags_of(hak_region_address(r, first_end - 1)), HasSubstr(" nh "));
-  EXPECT_THAT(flags_of(hak_region_address(r, first_end)), AllOf(HasSubstr(" wr "), Not(HasSubstr(" nh ")), Not(HasSubstr(" dd "))));
+  EXPECT_THAT(flags_of(hak_region_address(r, first_end + 1)), AllOf(HasSubstr(" wr "), Not(HasSubstr(" nh ")), Not(HasSubstr(" dd "))));
   EXPECT_THAT(flags_of(hak_region_address(r, r->span_count - 1)), AllOf(HasSubstr(" dd "), Not(HasSubstr(" nh ")), Not(HasSubstr(" rd "))));
-  EXPECT_TRUE(hak_region_has_small_pages(r, first_end - 1));
-  EXPECT_FALSE(hak_region_has_small_pages(r, first_end));
+  EXPECT_EQ(r->chunks[r->first_span / HAK_CHUNK_SPANS].small_spans, first_end % HAK_CHUNK_SPANS);
   hak_region *another = hak_region_add(1);
   ASSERT_NE(another, nullptr);
   EXPECT_THAT(flags_of(hak_region_address(another, another->first_span)), Not(HasSubstr(" nh ")));
@@ -217,7 +216,7 @@ TEST_F(Region, KeepsSmallPagesWhereTheSystemRefusesToMapAnew) {
   ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   fake_os::fail_all(fake_os::MAP);
   hak_region_follow_page_sizes();
-  EXPECT_TRUE(hak_region_has_small_pages(&hak_main_region, hak_main_region.table_spans - 1));
+  EXPECT_FALSE(hak_main_region.follows_page_sizes);
   EXPECT_THAT(flags_of(hak_region_address(&hak_main_region, hak_main_region.span_count - 1)), testing::HasSubstr(" nh "));
 }
 
