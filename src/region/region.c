@@ -221,8 +221,8 @@ static bool is_new_memory_locked(void) {
   return locked;
 }
 
-/* What the tables are accessible for is left as it is: the first blocks of many classes take a page each, not 16. So are
- * the pages ahead; and as many behind these are left in dumps, so that the next step takes no mapping more. */
+/* What the tables are accessible for is left as it is: the first blocks of many classes take a page each, not 16. So
+ * are the pages ahead; and as many behind these are left in dumps, so that the next step takes no mapping more. */
 static void follow_page_sizes(hak_region *r) {
   size_t from = offset_behind(r, r->table_spans, DUMPED_AHEAD), left = DUMPED_AHEAD * hak_os_page_size();
   char *rest = (char *)r->base + from;
