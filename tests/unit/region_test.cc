@@ -204,7 +204,7 @@ TEST_F(Region, FollowsTheSystemsPageSizes) {
   while (r->ready_spans < first_end + 2 * HAK_HUGE_PAGE_SPANS) ASSERT_TRUE(hak_region_grow(r, 16, false));
   EXPECT_THAT(flags_of(hak_region_address(r, r->first_span)), HasSubstr(" nh "));
   EXPECT_THAT(flags_of(hak_region_address(r, first_end - 1)), HasSubstr(" nh "));
-  EXPECT_THAT(flags_of(hak_region_address(r, first_end + 1)), AllOf(HasSubstr(" wr "), Not(HasSubstr(" nh ")), Not(HasSubstr(" dd "))));
+  EXPECT_THAT(flags_of(hak_region_address(r, first_end + 2)), AllOf(HasSubstr(" wr "), Not(HasSubstr(" nh ")), Not(HasSubstr(" dd "))));
   EXPECT_THAT(flags_of(hak_region_address(r, r->span_count - 1)), AllOf(HasSubstr(" dd "), Not(HasSubstr(" nh ")), Not(HasSubstr(" rd "))));
   EXPECT_EQ(r->chunks[r->first_span / HAK_CHUNK_SPANS].small_spans, first_end % HAK_CHUNK_SPANS);
   hak_region *another = hak_region_add(1);
