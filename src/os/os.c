@@ -251,14 +251,10 @@ bool hak_os_decommit(void *addr, size_t size) {
   return map_counted(addr, size, HAK_OS_ACCESSIBLE, true) != NULL;
 }
 
-bool hak_os_renew(void *addr, size_t size) {
-  if (refuse_foreign(addr, size) || map_counted(addr, size, HAK_OS_ACCESSIBLE, true) == NULL) return false;
+bool hak_os_renew(void *addr, size_t size, hak_os_access access) {
+  if (refuse_foreign(addr, size) || map_counted(addr, size, access, true) == NULL) return false;
   hak_os_name(addr, size, HAK_NAME_HEAP);
   return true;
-}
-
-bool hak_os_reserve_anew(void *addr, size_t size) {
-  return !refuse_foreign(addr, size) && map_counted(addr, size, HAK_OS_RESERVED, true) != NULL;
 }
 
 void *hak_os_remap(void *addr, size_t old_size, size_t new_size, bool may_move) {

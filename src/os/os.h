@@ -112,12 +112,10 @@ bool hak_os_decommit_mapping(void *addr, size_t size_bytes);
 /* Whether all of it has the same access, advice, lock and memory policy, so that it is one mapping to the kernel. False
  * also where that cannot be told. What lies behind it is mapped, or nobody's. */
 bool hak_os_is_one_mapping(void *addr, size_t size_bytes);
-/* Fresh pages in place of accessible ones of a reservation, with no advice, lock or policy that a program may have
- * given those, nor any other. False: they are as they were. No lock may be held. */
-bool hak_os_renew(void *addr, size_t size_bytes);
-/* Puts a new mapping in place of part of a reservation that was never accessible: as if nothing had been advised.
- * False: the system refuses. */
-bool hak_os_reserve_anew(void *addr, size_t size_bytes);
+/* A new mapping in place of part of a reservation, with no advice, lock or policy that anybody gave that. False: it is
+ * as it was. `access`: HAK_OS_ACCESSIBLE, of memory that a program had, with no lock held; HAK_OS_RESERVED, of memory
+ * that nobody had, under any. */
+bool hak_os_renew(void *addr, size_t size_bytes, hak_os_access access);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what
  * they held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);

@@ -62,7 +62,7 @@ static bool may_be_advised(const hak_region *r, size_t first, size_t n) {
 /* After a purge, which for what is locked is refused. */
 static hak_pages renew(const hak_region *r, size_t first, size_t n, hak_pages pages) {
   if (pages == HAK_PAGES_MUZZY || !may_be_advised(r, first, n)) return pages;
-  if (!hak_os_renew(hak_region_address(r, first), n << HAK_SPAN_SHIFT)) return pages;
+  if (!hak_os_renew(hak_region_address(r, first), n << HAK_SPAN_SHIFT, HAK_OS_ACCESSIBLE)) return pages;
   hak_region_advise(r, first, n);
   return HAK_PAGES_RENEWED;
 }

@@ -226,14 +226,14 @@ static bool is_new_memory_locked(void) {
 static void follow_page_sizes(hak_region *r) {
   size_t from = offset_behind(r, r->table_spans, DUMPED_AHEAD), left = DUMPED_AHEAD * hak_os_page_size();
   char *rest = (char *)r->base + from;
-  if (from + left >= r->reserved_bytes || r->populated || !hak_os_reserve_anew(rest, r->reserved_bytes - from)) return;
+  if (from + left >= r->reserved_bytes || r->populated) return;
+  if (!hak_os_renew(rest, r->reserved_bytes - from, HAK_OS_RESERVED)) return;
   hak_store_relaxed(&r->follows_page_sizes, true);
   for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk * HAK_CHUNK_SPANS < r->table_spans; chunk++) {
     size_t spans = hak_min_size(r->table_spans - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
     hak_store_relaxed(&r->chunks[chunk].small_spans, (uint16_t)spans);
   }
   hak_os_leave_out_of_dumps(rest + left, r->reserved_bytes - from - left);
-  hak_os_name(rest, r->reserved_bytes - from, HAK_NAME_HEAP);
 }
 
 void hak_region_follow_page_sizes(void) {

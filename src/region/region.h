@@ -112,7 +112,7 @@ typedef struct hak_chunk {
   /* Asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool huge;
   bool was_huge;        /* asked for huge pages before */
-  uint16_t small_spans; /* relaxed: so many were asked to have small pages, where the region follows the system */
+  uint16_t small_spans; /* relaxed; follows_page_sizes: its first ones up to here were asked to have small pages */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 

@@ -1,4 +1,4 @@
-// What the kernel says of the mapping that an address lies in.
+// What the kernel says of mappings.
 #ifndef HAKMEM_TESTS_MAPPING_FLAGS_H
 #define HAKMEM_TESTS_MAPPING_FLAGS_H
 
@@ -7,19 +7,21 @@
 #include <sstream>
 #include <string>
 
-// Its line VmFlags of /proc/self/smaps; "": there is none.
-inline std::string flags_of(const void *p) {
+// The lines VmFlags of /proc/self/smaps of all mappings that have a byte of the range, each with a blank at its end.
+inline std::string flags_of(const void *from, const void *to) {
   std::ifstream file("/proc/self/smaps");
-  bool covers = false;
+  std::string found;
+  bool overlaps = false;
   for (std::string line; std::getline(file, line);) {
-    uintptr_t from, to;
+    uintptr_t start, end;
     char dash;
     std::istringstream head(line);
-    if (line.rfind("VmFlags:", 0) == 0 && covers) return line + " ";
-    if (head >> std::hex >> from >> dash && dash == '-' && head >> to)
-      covers = from <= reinterpret_cast<uintptr_t>(p) && reinterpret_cast<uintptr_t>(p) < to;
+    if (line.rfind("VmFlags:", 0) == 0 && overlaps) found += line + " ";
+    if (head >> std::hex >> start >> dash && dash == '-' && head >> end)
+      overlaps = start < reinterpret_cast<uintptr_t>(to) && end > reinterpret_cast<uintptr_t>(from);
   }
-  return "";
+  return found;
 }
+inline std::string flags_of(const void *p) { return flags_of(p, static_cast<const char *>(p) + 1); }
 
 #endif

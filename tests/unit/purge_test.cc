@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "fake_os.h"
 #include "fresh_pool.h"
 #include "hak.h"
+#include "mapping_flags.h"
 
 using testing::Contains;
 using testing::IsEmpty;
@@ -67,17 +66,7 @@ TEST_F(Spans, NeighboursGoTogether) {
 
 // Whether the kernel has such a flag for a byte of the range.
 bool has_flag(const char *from, const char *to, const std::string &flag) {
-  std::ifstream file("/proc/self/smaps");
-  bool overlaps = false;
-  for (std::string line; std::getline(file, line);) {
-    uintptr_t start, end;
-    char dash;
-    std::istringstream head(line);
-    if (line.rfind("VmFlags:", 0) == 0 && overlaps && (line + " ").find(" " + flag + " ") != std::string::npos) return true;
-    if (head >> std::hex >> start >> dash && dash == '-' && head >> end)
-      overlaps = start < reinterpret_cast<uintptr_t>(to) && end > reinterpret_cast<uintptr_t>(from);
-  }
-  return false;
+  return flags_of(from, to).find(" " + flag + " ") != std::string::npos;
 }
 
 struct Advice {

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <fstream>
-#include <sstream>
 
 #include "fake_os.h"
 #include "hak.h"
